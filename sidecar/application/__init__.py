@@ -1,0 +1,1 @@
+"""What the sidecar does with rate limits. Standard library and domain only."""

@@ -1,0 +1,132 @@
+"""The state of one rule after a request, and the decision that the states of all rules fold into.
+
+Times are integer microseconds by the store's clock; the edge rounds them up to seconds, once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sidecar.domain.rule import Rule
+
+
+class Reason(StrEnum):
+    """Why a request was allowed or refused."""
+
+    ALLOWED = "allowed"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    NO_POLICY = "no_policy"
+    EXEMPT = "exempt"
+    BLOCKED = "blocked"
+    IDENTIFIER_MISSING = "identifier_missing"
+    ENFORCEMENT_OFF = "enforcement_off"
+    STORAGE_UNAVAILABLE = "storage_unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One rule to be counted for one identifier: what the store needs to know.
+
+    `limit` is the identifier's own where the rule overrides it; `capacity` is what may be used at once
+    (a token bucket's burst, else the limit); `cost` is what this request would use of it.
+    """
+
+    client_id: str
+    rule: Rule
+    identifier: str
+    limit: int
+    capacity: int
+    cost: int
+    shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a counter says after one check, in units and microseconds.
+
+    `retry_us` is how long until the same cost would fit if nothing else were charged: 0 when it did, `None`
+    when it never can. `reset_us` is how long until more remains, 0 when nothing is used.
+    """
+
+    fits: bool
+    used: int
+    retry_us: int | None
+    reset_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the store answers: whether all enforcing checks fit, its clock, each check's usage in order."""
+
+    admitted: bool
+    now_us: int
+    usages: Sequence[Usage]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleState:
+    """One rule's own numbers for one request."""
+
+    check: Check
+    usage: Usage
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.check.capacity - self.usage.used)
+
+    @property
+    def requests_left(self) -> int:
+        """How many more requests like this one fit now."""
+        return self.remaining // self.check.cost
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Allowed or not, with what a caller needs to know.
+
+    `shown` is the state whose numbers go into the headers; `None` where no rule's numbers apply.
+    `rule_id` names the rule that decided, also where it has no numbers (`blocked`).
+    """
+
+    allowed: bool
+    reason: Reason
+    client_id: str | None = None
+    rule_id: str | None = None
+    now_us: int = 0
+    shown: RuleState | None = None
+    states: tuple[RuleState, ...] = ()
+
+    @property
+    def violated(self) -> list[str]:
+        """The ids of the rules that refused."""
+        enforcing = [s.check.rule.id for s in self.states if not s.check.shadow and not s.usage.fits]
+        return enforcing or ([self.rule_id] if self.rule_id else [])
+
+
+def decide(checks: Sequence[Check], counted: Counted) -> Decision:
+    """Fold the states of all rules into the one answer (`docs/decisions.md` says which rule is shown)."""
+    states = tuple(RuleState(check, usage) for check, usage in zip(checks, counted.usages, strict=True))
+    enforcing = [state for state in states if not state.check.shadow]
+    if counted.admitted:
+        shown = min(enforcing, key=_tightest, default=None)
+        reason = Reason.ALLOWED
+    else:
+        shown = max((s for s in enforcing if not s.usage.fits), key=_longest_retry)
+        reason = Reason.QUOTA_EXCEEDED
+    return Decision(
+        allowed=counted.admitted,
+        reason=reason,
+        client_id=checks[0].client_id,
+        rule_id=shown.check.rule.id if shown else None,
+        now_us=counted.now_us,
+        shown=shown,
+        states=states,
+    )
+
+
+def _tightest(state: RuleState) -> tuple[int, int, str]:
+    return state.requests_left, -state.usage.reset_us, state.check.rule.id
+
+
+def _longest_retry(state: RuleState) -> float:
+    return float("inf") if state.usage.retry_us is None else state.usage.retry_us

@@ -1,0 +1,190 @@
+"""Who is counted: identifier types, and how the value found becomes the identifier in a counter's key.
+
+Identifiers are written so that no two different ones are ever the same text, and none is long:
+
+| text | stands for |
+|---|---|
+| `=value` | the value itself (addresses too, whose colons cannot be mistaken) |
+| `#sha256` | a value that is longer than 128 characters or has a separator or control character in it |
+| `~ip=…`, `~shared` | what a missing identifier falls back on: a key space of its own |
+| `=?` | callers whose address could not be read, together |
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
+
+from sidecar.domain.request import Address, RequestMetadata
+
+UNREADABLE_ADDRESS = "?"
+_MAX_LENGTH = 128
+# ":" separates the parts of a key, "|" those of a combined identifier. C1 controls and lone surrogates
+# (bytes that are no UTF-8) are no more printable than C0 ones.
+_NEEDS_HASH = re.compile("[:|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_PLAIN_TYPES = ("none", "session_id", "ip_user_agent", "ip", "user_id")
+_NAMED_TYPES = ("header", "cookie", "path", "jwt_claim")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+
+Extractor = Callable[[RequestMetadata, str | None], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityOptions:
+    """What the configuration says about finding identifiers."""
+
+    #: IPv6 callers are counted by network of this length.
+    ipv6_prefix: int = 64
+    #: The header in which the proxy's own JWT filter puts the verified payload, base64url-encoded JSON.
+    jwt_payload_header: str = "x-jwt-payload"
+
+
+def identifier_types(identifier_type: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The types of a rule as a tuple: one, or those of a combined key."""
+    if identifier_type is None:
+        return ()
+    return (identifier_type,) if isinstance(identifier_type, str) else tuple(identifier_type)
+
+
+def check_identifier_type(kind: str, parameters: Collection[str]) -> str | None:
+    """What is wrong with one identifier type of a rule whose route has these parameters, if anything."""
+    prefix, colon, name = kind.partition(":")
+    if not colon:
+        if kind in _PLAIN_TYPES:
+            return None
+    elif prefix in _NAMED_TYPES and _NAME.fullmatch(name):
+        if prefix == "path" and name not in parameters:
+            return f"the route has no segment {{{name}}}"
+        return None
+    expected = ", ".join([*_PLAIN_TYPES, *(f"{named}:NAME" for named in _NAMED_TYPES)])
+    return f"expected {expected}, got {kind!r}"
+
+
+def canonical_address(text: str) -> Address | None:
+    """An address as proxies write it (port, brackets, zone, IPv4-mapped) in one form, or `None`."""
+    if len(text) > _MAX_LENGTH:
+        return None
+    text = text.strip().strip('"')
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    text = text.partition("%")[0]
+    try:
+        # Not ip_address(): its error message is built from both failures, and this is on the hot path.
+        if ":" not in text:
+            return IPv4Address(text)
+        address = IPv6Address(text)
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address
+
+
+def address_identity(address: Address | None, ipv6_prefix: int) -> str:
+    """The text under which an address is counted: IPv4 whole, IPv6 by network, unreadable ones together."""
+    if address is None:
+        return UNREADABLE_ADDRESS
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(IPv6Network((address, ipv6_prefix), strict=False))
+
+
+def cookie_value(header: str, name: str) -> str | None:
+    """The first cookie of that name (RFC 6265 section 4.2), quotes kept off."""
+    for pair in header.split(";"):
+        key, equals, value = pair.partition("=")
+        if equals and key.strip() == name:
+            return value.strip().strip('"') or None
+    return None
+
+
+def encode(value: str) -> str:
+    """The text of a value inside a counter's key."""
+    if len(value) > _MAX_LENGTH or _NEEDS_HASH.search(value):
+        return "#" + hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return "=" + value
+
+
+def fallback_to_address(address: Address | None, options: IdentityOptions) -> str:
+    return "~ip=" + address_identity(address, options.ipv6_prefix)
+
+
+FALLBACK_SHARED = "~shared"
+
+
+class IdentifierReader:
+    """Reads the identifier of one rule from requests; made once per rule.
+
+    `parameters` gives the index of each of the route's named segments.
+    """
+
+    def __init__(
+        self,
+        identifier_type: str | tuple[str, ...] | None,
+        parameters: Mapping[str, int],
+        options: IdentityOptions,
+    ) -> None:
+        kinds = identifier_types(identifier_type)
+        self._extract = [_extractor(kind, parameters, options) for kind in kinds]
+        self._is_address = [kind == "ip" for kind in kinds]
+
+    def values(self, request: RequestMetadata, path: str | None) -> tuple[str, ...] | None:
+        """The value of each type, or `None` when one of them is missing."""
+        values = tuple(extract(request, path) for extract in self._extract)
+        return None if None in values else values  # type: ignore[return-value]
+
+    def identifier(self, values: tuple[str, ...]) -> str:
+        """The text of these values inside a counter's key."""
+        return "|".join(
+            "=" + value if is_address else encode(value)
+            for value, is_address in zip(values, self._is_address, strict=True)
+        )
+
+
+def _extractor(kind: str, parameters: Mapping[str, int], options: IdentityOptions) -> Extractor:
+    prefix, _, name = kind.partition(":")
+    match prefix:
+        case "session_id":
+            return lambda request, path: request.session_id
+        case "user_id":
+            return lambda request, path: request.user_id
+        case "ip":
+            return lambda request, path: address_identity(request.address, options.ipv6_prefix)
+        case "ip_user_agent":
+            return lambda request, path: _ip_user_agent(request, options)
+        case "header":
+            return lambda request, path: request.headers.get(name.lower()) or None
+        case "cookie":
+            return lambda request, path: cookie_value(request.headers.get("cookie", ""), name)
+        case "path":
+            index = parameters[name] + 1
+            return lambda request, path: path.split("/", index + 1)[index] if path else None
+        case "jwt_claim":
+            header = options.jwt_payload_header
+            return lambda request, path: _jwt_claim(request.headers.get(header), name)
+        case _:
+            return lambda request, path: ""
+
+
+def _ip_user_agent(request: RequestMetadata, options: IdentityOptions) -> str | None:
+    if request.user_agent is None:
+        return None
+    who = f"{address_identity(request.address, options.ipv6_prefix)}|{request.user_agent}"
+    return hashlib.sha256(who.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _jwt_claim(payload: str | None, name: str) -> str | None:
+    """A claim of the payload that the proxy has verified; text as it is, other scalars as JSON."""
+    if not payload:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return None
+    claim = claims.get(name) if isinstance(claims, dict) else None
+    if isinstance(claim, str):
+        return claim or None
+    return json.dumps(claim) if isinstance(claim, int | float) else None

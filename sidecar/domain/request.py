@@ -1,0 +1,43 @@
+"""The proxy-neutral view of one request.
+
+A dialect fills it from what its proxy really sends; nothing after the dialect knows which proxy asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+
+Address = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMetadata:
+    """What the rules may look at. An absent value and an empty one are the same: `None`."""
+
+    method: str
+    #: The request target as the caller sent it: not decoded, query included.
+    target: str
+    #: Without port or final dot, lower case; empty when unknown.
+    host: str = ""
+    #: The client pinned in the proxy's configuration or named by it; `None` finds it by host.
+    client_id: str | None = None
+    #: The caller, never the proxy; `None` when it could not be read.
+    address: Address | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    user_agent: str | None = None
+    #: Lower-case names; repeated headers joined as HTTP joins them.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Multiplies the cost of each rule; 0 looks without charging.
+    cost: int = 1
+
+
+def canonical_host(host: str) -> str:
+    """Lower case, without port and final dot: the form in which hosts are compared."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    name, _, port = host.rpartition(":")
+    if name and (port.isdigit() or not port):
+        host = name
+    return host.removesuffix(".")
