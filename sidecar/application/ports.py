@@ -25,13 +25,17 @@ class CounterStore(Protocol):
         the order of the checks. Raises `StoreUnavailable`, and then says nothing about whether it charged.
         """
 
+    async def ping(self) -> None:
+        """Raises `StoreUnavailable` when the store does not answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredClient:
-    """A client that the API made, with when (UTC)."""
+    """A client that the API made, when (UTC), and a version that changes with each change."""
 
     client: Client
     created_at: datetime
+    version: str = ""
 
 
 class ClientRepository(Protocol):
@@ -44,7 +48,7 @@ class ClientRepository(Protocol):
     async def replace(self, client_id: str, old: StoredClient | None, new: StoredClient | None) -> bool:
         """Put `new` in the place of `old` in one step; `None` stands for absent.
 
-        False, with nothing changed, when what is stored is no longer `old`.
+        False, with nothing changed, when what is stored no longer has the version of `old`.
         """
 
 

@@ -63,6 +63,19 @@ def check_identifier_type(kind: str, parameters: Collection[str]) -> str | None:
     return f"expected {expected}, got {kind!r}"
 
 
+def check_written(identifier_type: str | tuple[str, ...] | None, written: str) -> str | None:
+    """What is wrong with an identifier as a person writes it for these types, if anything."""
+    kinds = identifier_types(identifier_type)
+    parts = written.split("|", max(0, len(kinds) - 1))
+    if kinds == ("none",):
+        return "everyone is counted together, so nobody can be named"
+    if len(parts) != len(kinds):
+        return f"expected {len(kinds)} parts joined by '|', one for each of {', '.join(kinds)}"
+    if any(kind == "ip" and not canonical_address(part) for kind, part in zip(kinds, parts, strict=True)):
+        return f"expected an address, got {written!r}"
+    return None
+
+
 def canonical_address(text: str) -> Address | None:
     """An address as proxies write it (port, brackets, zone, IPv4-mapped) in one form, or `None`."""
     if len(text) > _MAX_LENGTH:
@@ -130,17 +143,26 @@ class IdentifierReader:
         kinds = identifier_types(identifier_type)
         self._extract = [_extractor(kind, parameters, options) for kind in kinds]
         self._is_address = [kind == "ip" for kind in kinds]
+        self._ipv6_prefix = options.ipv6_prefix
 
     def values(self, request: RequestMetadata, path: str | None) -> tuple[str, ...] | None:
         """The value of each type, or `None` when one of them is missing."""
         values = tuple(extract(request, path) for extract in self._extract)
         return None if None in values else values  # type: ignore[return-value]
 
+    def parse(self, written: str) -> tuple[str, ...]:
+        """The values of an identifier as a person writes it; parts of a combined key joined by `|`."""
+        parts = written.split("|", max(0, len(self._is_address) - 1))
+        return tuple(
+            address_identity(canonical_address(part), self._ipv6_prefix) if is_address else part
+            for part, is_address in zip(parts, self._is_address, strict=False)
+        )
+
     def identifier(self, values: tuple[str, ...]) -> str:
         """The text of these values inside a counter's key."""
         return "|".join(
             "=" + value if is_address else encode(value)
-            for value, is_address in zip(values, self._is_address, strict=True)
+            for value, is_address in zip(values, self._is_address, strict=False)
         )
 
 

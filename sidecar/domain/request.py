@@ -30,6 +30,8 @@ class RequestMetadata:
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Multiplies the cost of each rule; 0 looks without charging.
     cost: int = 1
+    #: What logs call this request; not looked at by rules.
+    request_id: str = ""
 
 
 def canonical_host(host: str) -> str:

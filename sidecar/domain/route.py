@@ -34,7 +34,10 @@ def canonical_path(target: str, *, decode_slashes: bool = False) -> str | None:
         return None
     if _PLAIN.fullmatch(path):
         return path.rstrip("/") or "/"
-    path = quote(_PERCENT.sub(_decode_unreserved, path), _PATH_CHARACTERS, errors="surrogateescape")
+    try:
+        path = quote(_PERCENT.sub(_decode_unreserved, path), _PATH_CHARACTERS, errors="surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate out of JSON, which stands for no bytes
+        return None
     if decode_slashes:
         path = _ENCODED_SLASHES.sub("/", path)
     segments: list[str] = []
@@ -100,8 +103,9 @@ class RoutePattern:
         if _has_braces(route):
             raise ValueError("a route has either {segments} or a final '*', not both")
         whole, _, partial = head.rpartition("/")
-        if canonical_path(head) != (head if partial else whole or "/"):
-            raise ValueError(f"expected a canonical prefix, such as {canonical_path(head)}*")
+        # With a letter after it: "/.*" is the beginning of "/.git", not a dot segment. No hexadecimal one.
+        if (canonical := canonical_path(f"{head}x")) != f"{head}x":
+            raise ValueError(f"expected a canonical prefix, such as {(canonical or '/x')[:-1]}*")
         return cls(RouteKind.PREFIX, route, _split(whole), partial or None)
 
     @classmethod
@@ -122,9 +126,9 @@ class RoutePattern:
                 continue
             if _has_braces(segment):
                 raise ValueError(f"expected a whole segment such as {{id}}, got {segment!r}")
-            if segment in (".", ".."):
+            if not (literal := (canonical_path(f"/{segment}") or "/")[1:]):
                 raise ValueError("dot segments never occur in a canonical path")
-            segments.append((canonical_path(f"/{segment}") or "/")[1:])
+            segments.append(literal)
         return cls(RouteKind.SEGMENTS, route, tuple(segments), None, tuple(parameters.items()))
 
     @property

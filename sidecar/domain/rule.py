@@ -17,7 +17,7 @@ from typing import Any
 
 from sidecar.domain.algorithms import MAX_INTEGER, SECOND_US, Algorithm, Terms, problems
 from sidecar.domain.errors import InvalidValue, out_of_bounds
-from sidecar.domain.identity import check_identifier_type, identifier_types
+from sidecar.domain.identity import check_identifier_type, check_written, identifier_types
 from sidecar.domain.route import RoutePattern
 
 YEAR_SECONDS = 365 * 24 * 3600
@@ -170,24 +170,31 @@ class Rule:
                 yield name, "is required in a rule that counts"
         if self.burst is not None and self.algorithm is not Algorithm.TOKEN_BUCKET:
             yield "burst", f"belongs to token_bucket; {self.algorithm} has none"
-        if missing or any(True for _ in out_of_bounds(self)):
+        countable = not missing and not any(True for _ in out_of_bounds(self))
+        for name, limit in self.overrides.items():
+            yield from self._override_problems(name, limit, countable=countable)
+        if not countable:
             return
         for problem in problems(self.algorithm, self.terms()):
             yield "burst" if problem.startswith("a burst") else "limit", problem
         if self.cost > self.terms().capacity:
             yield "cost", f"is more than the {self.terms().capacity} that fit at once: nothing could pass"
-        for name, limit in self.overrides.items():
-            yield from self._override_problems(name, limit)
 
-    def _override_problems(self, name: str, limit: int | str) -> Iterator[tuple[str, str]]:
+    def _override_problems(
+        self, name: str, limit: int | str, *, countable: bool
+    ) -> Iterator[tuple[str, str]]:
         where = f"overrides.{name}"
+        if self.identifier_type and (problem := check_written(self.identifier_type, name)):
+            yield where, problem
         if isinstance(limit, bool) or not isinstance(limit, int):
             if limit not in (BLOCK, UNLIMITED):
                 yield where, f"expected a limit, {BLOCK!r} or {UNLIMITED!r}, got {limit!r}"
         elif not 1 <= limit <= MAX_INTEGER:
             yield where, f"expected a limit of at least 1 and at most 2^53, got {limit}"
-        else:
+        elif countable:
             yield from ((where, problem) for problem in problems(self.algorithm, self.terms(limit)))
+            if self.burst is None and limit < self.cost:
+                yield where, f"is less than the rule's cost of {self.cost}: nothing could pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ A `RuleSet` is immutable and swapped whole. Finding the rules of a request costs
 with 10,000: exact routes are looked up, the others stand in a tree of path segments that is walked once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
@@ -22,6 +22,7 @@ from sidecar.domain.rule import BLOCK, UNLIMITED, Client, Enforcement, Mode, OnM
 #: What one call to the store may carry. Of more matching rules the most specific are counted, enforcing
 #: ones first; `sidecar check` refuses configurations in which a request could meet more.
 MAX_CHECKS = 64
+MAX_HOST = 255  # "*." and a name of 253 characters
 _STRENGTH = [Enforcement.OFF, Enforcement.SHADOW, Enforcement.ON]
 
 
@@ -62,6 +63,7 @@ class RuleSet:
 
     def _by_wildcard(self, host: str) -> "_ClientRules | None":
         """The client with the longest `*.suffix` of the host."""
+        host = host[-MAX_HOST:]  # a suffix that a rule can name is no longer; a hostile host may be 60 kB
         while "." in host:
             host = host.partition(".")[2]
             if found := self._hosts.get(f"*.{host}"):
@@ -77,19 +79,22 @@ class _CompiledRule:
     shadow: bool
     on_missing: OnMissing
     reader: IdentifierReader
+    overrides: Mapping[tuple[str, ...], int | str]
     specificity: tuple[tuple[int, int], bool]
 
     @classmethod
     def of(cls, rule: Rule, policy: Policy, *, shadow: bool) -> "_CompiledRule":
         pattern = RoutePattern.parse(rule.route)
         methods = rule.methods
+        reader = IdentifierReader(rule.identifier_type, dict(pattern.parameters), policy.identity)
         return cls(
             rule=rule,
             pattern=pattern,
             methods=methods,
             shadow=shadow or rule.mode is Mode.SHADOW,
             on_missing=rule.on_missing or policy.on_missing,
-            reader=IdentifierReader(rule.identifier_type, dict(pattern.parameters), policy.identity),
+            reader=reader,
+            overrides={reader.parse(name): limit for name, limit in rule.overrides.items()},
             specificity=(pattern.specificity, methods is not None),
         )
 
@@ -167,7 +172,8 @@ class _ClientRules:
                 return None if compiled.shadow else _refused(Reason.IDENTIFIER_MISSING, self.client, rule)
         else:
             identifier = compiled.reader.identifier(values)
-            limit = rule.overrides.get("|".join(values), limit) if rule.overrides else limit
+            if compiled.overrides:
+                limit = compiled.overrides.get(values, limit)
             if limit == UNLIMITED or (limit == BLOCK and compiled.shadow):
                 return None
             if limit == BLOCK:

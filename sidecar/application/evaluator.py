@@ -1,0 +1,40 @@
+"""The main path: a request in, a decision out."""
+
+from collections.abc import Sequence
+
+from sidecar.application.failure import decide_without_store
+from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
+from sidecar.domain.decision import Check, Decision, decide
+from sidecar.domain.request import RequestMetadata
+from sidecar.domain.rule import OnUnavailable
+from sidecar.domain.ruleset import RuleSet
+
+
+class RateLimitEvaluator:
+    """Decides requests by the current rules; `rule_set` is replaced whole, between two requests."""
+
+    def __init__(
+        self,
+        rule_set: RuleSet,
+        counters: CounterStore,
+        observer: Observer,
+        on_unavailable: OnUnavailable = OnUnavailable.ALLOW,
+    ) -> None:
+        self.rule_set = rule_set
+        self._counters = counters
+        self._observer = observer
+        self._on_unavailable = on_unavailable
+
+    async def evaluate(self, request: RequestMetadata) -> Decision:
+        """Always a decision: a store that is away is one of the things decided about."""
+        checks = self.rule_set.checks_for(request)
+        decision = checks if isinstance(checks, Decision) else await self._count(checks, request)
+        self._observer.decided(request, decision)
+        return decision
+
+    async def _count(self, checks: Sequence[Check], request: RequestMetadata) -> Decision:
+        try:
+            counted = await self._counters.hit(checks, charge=request.cost > 0)
+        except StoreUnavailable:
+            return decide_without_store(checks, self._on_unavailable)
+        return decide(checks, counted)

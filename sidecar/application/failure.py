@@ -1,0 +1,18 @@
+"""What happens without the store."""
+
+from collections.abc import Sequence
+
+from sidecar.domain.decision import Check, Decision, Reason
+from sidecar.domain.rule import OnUnavailable
+
+
+def decide_without_store(checks: Sequence[Check], default: OnUnavailable) -> Decision:
+    """By each enforcing rule's `on_unavailable`: any `deny` refuses. No numbers are invented."""
+    enforcing = [check.rule for check in checks if not check.shadow]
+    denying = [rule for rule in enforcing if (rule.on_unavailable or default) is OnUnavailable.DENY]
+    return Decision(
+        allowed=not denying,
+        reason=Reason.STORAGE_UNAVAILABLE,
+        client_id=checks[0].client_id,
+        rule_id=denying[0].id if denying else None,
+    )

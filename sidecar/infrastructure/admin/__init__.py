@@ -1,0 +1,1 @@
+"""The admin port: people and Prometheus ask here."""

@@ -1,0 +1,88 @@
+"""What can be loaded, and is yet hardly what was meant."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sidecar.domain.route import RoutePattern
+from sidecar.domain.rule import Client, Enforcement, Mode, Rule
+from sidecar.infrastructure.config.clients import Placed
+from sidecar.infrastructure.config.document import Document
+from sidecar.infrastructure.config.problems import Problem
+from sidecar.infrastructure.config.schema import Settings
+
+
+def warnings(settings: Settings, main: Document, placed: Sequence[Placed]) -> Iterator[Problem]:
+    """Warnings about a configuration without errors."""
+    if settings.enforcement is Enforcement.OFF:
+        yield main.problem(("enforcement",), "is off: no request is limited")
+    yield from _hosts_alone(settings, placed)
+    for one in placed:
+        if one.client:
+            yield from _of_client(one, one.client, settings)
+
+
+def _hosts_alone(settings: Settings, placed: Sequence[Placed]) -> Iterator[Problem]:
+    user = next((one for one in placed if one.client and one.client.hosts), None)
+    if user and settings.default_client is None:
+        yield user.problem(
+            "hosts", message="without a default_client, requests for other hosts are not limited"
+        )
+
+
+def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Problem]:
+    if client.enforcement is Enforcement.OFF:
+        yield one.problem("enforcement", message="is off: no request of this client is limited")
+    rules = [_Known.of(rule, client, settings) for rule in client.rules]
+    if not any(rule.pattern.catches_all and rule.methods is None for rule in rules):
+        message = "no rule is for all the rest (route '/*', method '*'): what matches no rule is not limited"
+        yield one.problem(message=message)
+    for index, rule in enumerate(rules):
+        if over := next((other for other in rules if other.silences(rule, rules)), None):
+            message = f"never applies: the {over.rule.mode} rule {over.rule.id!r} covers it"
+            yield one.problem("rules", index, message=message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    rule: Rule
+    pattern: RoutePattern
+    methods: frozenset[str] | None
+    #: Only watches: it blocks nothing, and what is final in it leaves out other shadow rules alone.
+    shadow: bool
+
+    @classmethod
+    def of(cls, rule: Rule, client: Client, settings: Settings) -> "_Known":
+        watched = Enforcement.SHADOW in (client.enforcement, settings.enforcement)
+        return cls(rule, RoutePattern.parse(rule.route), rule.methods, watched or rule.mode is Mode.SHADOW)
+
+    @property
+    def specificity(self) -> tuple[tuple[int, int], bool]:
+        return self.pattern.specificity, self.methods is not None
+
+    def silences(self, other: "_Known", rules: Sequence["_Known"]) -> bool:
+        """Whether every request that `other` matches is exempt or blocked by this rule first.
+
+        A final rule more specific than this one may leave it out and `other` not: then nothing is said.
+        """
+        return (
+            self._overrules(other)
+            and self._covers(other)
+            and not any(
+                final.leaves_out(self) and final.specificity <= other.specificity
+                for final in rules
+                if final.rule.final
+            )
+        )
+
+    def leaves_out(self, other: "_Known") -> bool:
+        return self.specificity > other.specificity and (other.shadow or not self.shadow)
+
+    def _overrules(self, other: "_Known") -> bool:
+        if self.rule.mode is Mode.EXEMPT:
+            return other.rule.mode is not Mode.EXEMPT
+        return self.rule.mode is Mode.BLOCK and not self.shadow and other.rule.counts
+
+    def _covers(self, other: "_Known") -> bool:
+        if self.methods is not None and (other.methods is None or not other.methods <= self.methods):
+            return False
+        return self.pattern.covers(other.pattern)

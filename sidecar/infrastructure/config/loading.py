@@ -1,0 +1,148 @@
+"""From a path to a configuration, or to everything that is wrong with it, over all of its files.
+
+The environment comes in as an argument: the same files and the same environment give the same result.
+"""
+
+import glob
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from sidecar.domain.rule import Client
+from sidecar.infrastructure.config.advice import warnings
+from sidecar.infrastructure.config.clients import Placed, conflicts, read_clients
+from sidecar.infrastructure.config.document import Document
+from sidecar.infrastructure.config.problems import ConfigurationError, Problem
+from sidecar.infrastructure.config.schema import Settings
+from sidecar.infrastructure.config.substitution import Origin
+from sidecar.infrastructure.config.yaml_source import read_document
+from sidecar.infrastructure.validation import Location, Rejected, did_you_mean, reader
+
+_read_settings = reader(Settings)
+#: What the environment says where the file does not.
+_FROM_ENVIRONMENT: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("store", "url"), "REDIS_URL"),
+    (("log_level",), "LOG_LEVEL"),
+    (("app_env",), "APP_ENV"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A configuration without errors."""
+
+    settings: Settings
+    #: Those of all files, in the order of the files.
+    clients: tuple[Client, ...]
+    #: Client id → the file it stands in.
+    sources: Mapping[str, Path]
+    warnings: tuple[Problem, ...]
+    #: Every file that was read, those named by `${file:…}` too: what has to be watched.
+    files: tuple[Path, ...]
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Configuration:
+    """Read the file and those it names; raises `ConfigurationError` with the problems of all of them."""
+    main = _with_environment(read_document(path, environ), environ)
+    settings, problems = _settings(main)
+    documents = [main, *_client_files(main, environ)]
+    problems += [problem for document in documents for problem in document.problems]
+    problems += [problem for document in documents[1:] for problem in _other_keys(document)]
+    placed: list[Placed] = []
+    for document in documents:
+        found = read_clients(document)
+        placed += found[0]
+        problems += found[1]
+    problems += [*conflicts(placed), *_unknown_default(main, placed, documents)]
+    if problems or settings is None:
+        raise ConfigurationError(_in_order(problems, documents))
+    return _configuration(settings, documents, placed)
+
+
+def _configuration(
+    settings: Settings, documents: Sequence[Document], placed: Sequence[Placed]
+) -> Configuration:
+    main = documents[0]
+    own = tuple(one.client for one in placed if one.client and one.document is main)
+    return Configuration(
+        settings=settings.model_copy(update={"clients": own}),
+        clients=tuple(one.client for one in placed if one.client),
+        sources=MappingProxyType({one.client.id: one.document.path for one in placed if one.client}),
+        warnings=tuple(_in_order(warnings(settings, main, placed), documents)),
+        files=tuple(
+            dict.fromkeys(file for document in documents for file in (document.path, *document.files))
+        ),
+    )
+
+
+def _with_environment(main: Document, environ: Mapping[str, str]) -> Document:
+    """The document with what the environment gives for keys that are left out; empty is not set."""
+    if not isinstance(main.value, dict):
+        return main
+    value, lines, origins = dict(main.value), dict(main.lines), dict(main.origins)
+    for location, name in _FROM_ENVIRONMENT:
+        holder: Any = value
+        for key in location[:-1]:
+            holder[key] = dict(held) if isinstance(held := holder.get(key, {}), dict) else held
+            holder = holder[key]
+        if isinstance(holder, dict) and location[-1] not in holder and (text := environ.get(name)):
+            holder[location[-1]] = text
+            lines[location] = None
+            origins[location] = Origin(text, f"${{{name}}}", ((text, f"${{{name}}}"),))
+    return replace(main, value=value, lines=lines, origins=origins)
+
+
+def _settings(main: Document) -> tuple[Settings | None, list[Problem]]:
+    """The settings without clients, which are read one by one."""
+    if not isinstance(main.value, dict):
+        return None, []
+    try:
+        return _read_settings(json.dumps(main.value | {"clients": []})), []
+    except Rejected as error:
+        return None, main.found(error.located)
+
+
+def _client_files(main: Document, environ: Mapping[str, str]) -> Iterator[Document]:
+    named = main.value.get("clients_from") if isinstance(main.value, dict) else None
+    patterns = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    seen = {main.path.resolve()}
+    for pattern in patterns:
+        for path in _matching(main.path.parent, pattern) if isinstance(pattern, str) else ():
+            if path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield read_document(path, environ)
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    """Files of a pattern, sorted. A plain name is a file that has to be there."""
+    if not glob.has_magic(pattern):
+        return [folder / pattern] if pattern else []
+    return [folder / name for name in sorted(glob.glob(pattern, root_dir=folder, recursive=True))]
+
+
+def _other_keys(document: Document) -> list[Problem]:
+    keys = document.value if isinstance(document.value, dict) else {}
+    message = "unknown key; a file that clients_from names has the key clients alone"
+    return document.found([((key,), message) for key in keys if key != "clients"])
+
+
+def _unknown_default(
+    main: Document, placed: Sequence[Placed], documents: Sequence[Document]
+) -> Iterator[Problem]:
+    name = main.value.get("default_client") if isinstance(main.value, dict) else None
+    ids = {one.id for one in placed if one.id is not None}
+    # Where a file or a client's id could not be read, the client may well be there.
+    readable = all(document.value is not None for document in documents)
+    if isinstance(name, str) and name not in ids and readable and all(one.id for one in placed):
+        yield main.problem(("default_client",), f"no client has the id {name!r}" + did_you_mean(name, ids))
+
+
+def _in_order(
+    problems: Sequence[Problem] | Iterator[Problem], documents: Sequence[Document]
+) -> list[Problem]:
+    """By file, then by line; each once."""
+    order: dict[Path, int] = {document.path: index for index, document in enumerate(documents)}
+    return sorted(dict.fromkeys(problems), key=lambda problem: (order[problem.file], problem.line or 0))

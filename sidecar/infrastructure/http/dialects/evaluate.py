@@ -1,0 +1,103 @@
+"""`POST /v1/evaluate`: the JSON API for callers that are no proxy."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from sidecar.domain.algorithms import MAX_INTEGER
+from sidecar.domain.decision import Decision, Reason
+from sidecar.domain.errors import InvalidValue
+from sidecar.domain.identity import canonical_address
+from sidecar.domain.request import RequestMetadata, canonical_host
+from sidecar.domain.rule import ID_PATTERN
+from sidecar.infrastructure.http.headers import rate_limit_headers, refusal_status, reset_at, retry_after
+from sidecar.infrastructure.http.messages import Answer
+from sidecar.infrastructure.validation import Strict, reader
+
+PATH = "/v1/evaluate"
+_REQUIRED = {
+    "none": (),
+    "session_id": ("session_id",),
+    "ip_user_agent": ("ip", "user_agent"),
+    "ip": ("ip",),
+    "user_id": ("user_id",),
+}
+_WITHOUT_NUMBERS = (Reason.NO_POLICY, Reason.EXEMPT, Reason.STORAGE_UNAVAILABLE, Reason.ENFORCEMENT_OFF)
+
+Text = Annotated[str, StringConstraints(max_length=65536)]
+
+
+class IdentifierBody(Strict):
+    """Who is calling; `type` says which field is required, each rule takes what it needs."""
+
+    type: Literal["none", "session_id", "ip_user_agent", "ip", "user_id"]
+    session_id: Text | None = None
+    ip: Text | None = None
+    user_agent: Text | None = None
+    user_id: Text | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_requires(self) -> "IdentifierBody":
+        missing = [name for name in _REQUIRED[self.type] if not getattr(self, name)]
+        problems = [(name, f"is required for the type {self.type}") for name in missing]
+        if self.ip and not canonical_address(self.ip):
+            problems.append(("ip", "expected an IPv4 or IPv6 address"))
+        if problems:
+            raise InvalidValue(problems)
+        return self
+
+
+class EvaluateBody(Strict):
+    client_id: Annotated[str, StringConstraints(pattern=rf"^{ID_PATTERN.pattern}$")]
+    route: Annotated[str, StringConstraints(min_length=1, max_length=65536)]
+    method: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    identifier: IdentifierBody
+    host: Text = ""
+    headers: dict[str, Text] = Field(default_factory=dict, max_length=256)
+    cost: Annotated[int, Field(ge=0, le=MAX_INTEGER)] = 1
+
+
+_read_body = reader(EvaluateBody)
+
+
+def read(body: bytes, request_id: str) -> RequestMetadata:
+    """Raises `Malformed` and `Rejected`."""
+    asked = _read_body(body)
+    who = asked.identifier
+    return RequestMetadata(
+        method=asked.method,
+        target=asked.route,
+        host=canonical_host(asked.host),
+        client_id=asked.client_id,
+        address=canonical_address(who.ip) if who.ip else None,
+        session_id=who.session_id or None,
+        user_id=who.user_id or None,
+        user_agent=who.user_agent or None,
+        headers={name.lower(): value for name, value in asked.headers.items()},
+        cost=asked.cost,
+        request_id=request_id,
+    )
+
+
+def write(decision: Decision, unavailable_status: int) -> Answer:
+    status = 200 if decision.allowed else refusal_status(decision.reason, unavailable_status)
+    headers = rate_limit_headers(decision)
+    headers["Content-Type"] = "application/json"
+    fields = _fields(decision)
+    if fields["retry_after"] is not None:
+        headers["Retry-After"] = str(fields["retry_after"])
+    return Answer(status, headers, json.dumps(fields).encode())
+
+
+def _fields(decision: Decision) -> dict[str, Any]:
+    state = decision.shown
+    return {
+        "allowed": decision.allowed,
+        "limit": state.check.capacity if state else None,
+        "remaining": state.remaining if state else None,
+        "reset_at": reset_at(decision),
+        "retry_after": retry_after(state) if state and not decision.allowed else None,
+        "rule_id": None if decision.reason in _WITHOUT_NUMBERS else decision.rule_id,
+        "reason": decision.reason,
+    }

@@ -1,0 +1,113 @@
+"""The HTTP front of the data port: from a socket to a dialect and back.
+
+It stands on aiohttp's low-level server, not on its router, because proxies hand over the client's own method
+and target: every one of them (`OPTIONS *`, `//x`, 60 kB, an unknown Expect) needs a decision, and a 404, 405
+or 417 of the framework would be the client's final answer. Which dialect a request speaks is said by its path
+alone.
+"""
+
+import re
+import uuid
+from typing import Protocol
+
+from aiohttp import web
+
+from sidecar.application.evaluator import RateLimitEvaluator
+from sidecar.application.readiness import Readiness
+from sidecar.domain.decision import Reason
+from sidecar.infrastructure.http.dialects import envoy, evaluate
+from sidecar.infrastructure.http.messages import Answer, Call, joined
+from sidecar.infrastructure.http.server import read_body
+from sidecar.infrastructure.http.sources import Sources
+from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
+from sidecar.infrastructure.validation import Malformed, Rejected
+
+_PINNED = re.compile(r"/clients/([A-Za-z0-9._-]{1,64})(/.*)", re.DOTALL)
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+class Watcher(Protocol):
+    """Hears of what the edge could not read; must not raise or block."""
+
+    def unreadable_address(self) -> None: ...
+
+
+class Front:
+    """Answers every request to the data port."""
+
+    def __init__(
+        self,
+        evaluator: RateLimitEvaluator,
+        sources: Sources,
+        readiness: Readiness,
+        watcher: Watcher,
+        unavailable_status: int,
+    ) -> None:
+        self._evaluator = evaluator
+        self._sources = sources
+        self._readiness = readiness
+        self._watcher = watcher
+        self._unavailable_status = unavailable_status
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        request_id = _request_id(request.headers.get("X-Request-ID", ""))
+        answer = await self._answer(request, _ABSOLUTE.sub("", request.raw_path, count=1), request_id)
+        headers = {"X-Request-ID": request_id, "Server": "sidecar", **answer.headers}
+        return web.Response(status=answer.status, headers=headers, body=answer.body)
+
+    async def _answer(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
+        client_id = None
+        if pinned := _PINNED.fullmatch(target):
+            client_id, target = pinned.groups()
+        if target.startswith(envoy.PATH):
+            headers = joined(request.headers.items())
+            return await self._ask(
+                Call(request.method, target.removeprefix(envoy.PATH), headers, client_id, request_id)
+            )
+        if client_id is None:
+            match target.partition("?")[0]:
+                case evaluate.PATH:
+                    return await self._evaluate(request, request_id)
+                case "/health":
+                    return Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
+                case "/ready":
+                    return self._ready()
+        return _error(404, "nothing is served at this path; Envoy needs path_prefix: /authz")
+
+    async def _ask(self, call: Call) -> Answer:
+        request = envoy.read(call, self._sources)
+        if request.address is None:
+            self._watcher.unreadable_address()
+        decision = await self._evaluator.evaluate(request)
+        return envoy.write(decision, self._unavailable_status)
+
+    async def _evaluate(self, request: web.BaseRequest, request_id: str) -> Answer:
+        if request.method != "POST":
+            return _error(405, "evaluate takes POST", Allow="POST")
+        if (body := await read_body(request)) is None:
+            return _error(413, "expected a body of at most 1 MiB")
+        try:
+            asked = evaluate.read(body, request_id)
+        except Malformed as error:
+            return _error(400, str(error))
+        except Rejected as error:
+            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
+        if asked.client_id is None or self._evaluator.rule_set.client(asked.client_id) is None:
+            return _error(404, "there is no such client")
+        decision = await self._evaluator.evaluate(asked)
+        if decision.reason is Reason.IDENTIFIER_MISSING:
+            missing = [("identifier", f"the rule {decision.rule_id!r} needs another identifier")]
+            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(missing))
+        return evaluate.write(decision, self._unavailable_status)
+
+    def _ready(self) -> Answer:
+        return Answer(self._readiness.status, {"Content-Type": "text/plain"}, self._readiness.word.encode())
+
+
+def _request_id(given: str) -> str:
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _error(status: int, detail: str, **headers: str) -> Answer:
+    return Answer(status, {"Content-Type": CONTENT_TYPE, **headers}, problem(status, detail))

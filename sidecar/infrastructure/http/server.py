@@ -1,0 +1,75 @@
+"""aiohttp's low-level server, told to keep its own limits and answers out of our way."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from sidecar.infrastructure.problem import CONTENT_TYPE, problem
+
+#: Envoy accepts 60 kB of headers by default and 96 kB as we configure it; aiohttp's own 8 kB would be a 400
+#: that ends the client's request.
+_LIMITS = {"max_line_size": 128 * 1024, "max_field_size": 128 * 1024, "max_headers": 512}
+#: Longer than any proxy keeps an idle connection, so that it is never we who close one just being used.
+KEEPALIVE_SECONDS = 3630
+#: How long an accepted request may take after the sidecar was told to stop.
+DRAIN_SECONDS = 10.0
+_log = logging.getLogger("sidecar.http")
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class _Connection(RequestHandler):
+    """aiohttp's connection, whose own errors are ours in form and repeat nothing of what was sent."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if status >= 500:
+            _log.error("a request failed", exc_info=exc)
+        detail = "the request is no valid HTTP" if status == 400 else "the sidecar failed on this request"
+        response = web.Response(
+            status=status, body=problem(status, detail), headers={"Content-Type": CONTENT_TYPE}
+        )
+        response.force_close()
+        return response
+
+
+class DataServer(web.Server):
+    """Calls `handler` for every request, whatever its method, target and Expect header."""
+
+    def __init__(self, handler: Handler) -> None:
+        super().__init__(handler)
+        self._options: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": KEEPALIVE_SECONDS,
+            **_LIMITS,
+        }
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=asyncio.get_running_loop(), **self._options)
+
+
+def data_runner(handler: Handler) -> web.ServerRunner:
+    return web.ServerRunner(DataServer(handler), shutdown_timeout=DRAIN_SECONDS)
+
+
+async def read_body(request: web.BaseRequest) -> bytes | None:
+    """The body, or `None` when it is longer than 1 MiB. Callers that wait for `100 Continue` get it."""
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # The writer takes what was written for the beginning of the answer otherwise.
+        request.writer.output_size = 0
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        return None

@@ -1,0 +1,44 @@
+"""Connections to the store, without the library's own retries.
+
+A retry could charge a request again whose reply was lost, so nothing is sent twice here: what failed is said
+as `StoreUnavailable`, once, at this edge.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from sidecar.application.ports import StoreUnavailable
+
+#: Connections of one process. A decision that finds all of them busy waits, within its own deadline.
+MAX_CONNECTIONS = 64
+
+
+def connect(url: str, timeout_seconds: float) -> "Redis":
+    """A client for a `redis://`, `rediss://` or `unix://` URL; connects when first used."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=MAX_CONNECTIONS,
+        timeout=timeout_seconds,
+        socket_timeout=timeout_seconds,
+        socket_connect_timeout=timeout_seconds,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_error=[],
+        protocol=2,
+        # CLIENT SETINFO is newer than 6.2 and an ACL user may not run it.
+        driver_info=None,
+    )
+    return Redis(connection_pool=pool)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turns what the library raises, and a deadline that passed, into `StoreUnavailable`."""
+    try:
+        yield
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,154 @@
+-- Decides all checks of one request, all or nothing, and charges them if all enforcing ones fit.
+--
+-- A script, because deciding and charging several counters must be one step: between a GET and a SET, or
+-- between the first rule and the second, another request could pass. The same script looks and counts, so
+-- that what is shown is what is enforced.
+--
+-- KEYS[i]     the counter of check i
+-- ARGV[1]     now in microseconds since the epoch; "" for the server's own clock (tests give it)
+-- ARGV[2]     "1" to charge, "0" to look only
+-- ARGV[3...]  seven for each check: algorithm, "1" if shadow, capacity, cost, window in microseconds, and
+--             for a token bucket the tokens gained and the microseconds that takes, without common divisor
+-- RETURNS     now, 1 if all enforcing checks fit, and four for each check: 1 if it fits (before charging),
+--             units used, microseconds until the same cost fits (0: now, -1: never), microseconds until
+--             more remains (0: nothing is used)
+--
+-- Numbers here are doubles, exact for integers up to 2^53; the rules are checked so that nothing passes
+-- that. They are written with %.0f, because tostring keeps 14 digits only. `%` and `/` may round for large
+-- numbers; math.fmod is exact, so `quotient` is.
+
+-- Expired entries that one call may remove, so that no call holds the server for long.
+local removable = 1000
+local ALGORITHMS = {}
+local BROKEN = {}
+
+local now = tonumber(ARGV[1])
+if not now then
+  local clock = redis.call('TIME')
+  now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+end
+local charging = ARGV[2] == '1'
+
+local function written(number)
+  return string.format('%.0f', number)
+end
+
+-- The integer quotient, rounded down, of non-negative integers.
+local function quotient(a, b)
+  return (a - math.fmod(a, b)) / b
+end
+
+local function quotient_up(a, b)
+  local rest = math.fmod(a, b)
+  return (a - rest) / b + (rest > 0 and 1 or 0)
+end
+
+-- A reply, or the error BROKEN when the key holds another type; what else is wrong is the caller's to know.
+local function read(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    error(string.find(reply.err, 'WRONGTYPE', 1, true) and BROKEN or reply.err, 0)
+  end
+  return reply
+end
+
+-- The integers of a state such as "17:3:4", the first of which times `scale` must be exact too.
+local function numbers(key, pattern, scale)
+  local text = read('GET', key)
+  if not text then
+    return nil
+  end
+  local a, b, c = string.match(text, pattern)
+  a, b, c = tonumber(a), tonumber(b), tonumber(c or 0)
+  if not a or math.max(a, b, c) > 2 ^ 53 or (a + 2) * scale > 2 ^ 53 then
+    error(BROKEN, 0)
+  end
+  return a, b, c
+end
+
+-- Milliseconds for which the state still says something, and a little more, never more than twice that.
+local function expiry(c)
+  local needed = math.ceil((c.algorithm.matters_until(c) - c.now) / 1000)
+  return written(math.max(1, needed + math.min(needed, 1000)))
+end
+
+--@algorithms
+
+local function measure(c)
+  c.used = c.algorithm.used(c)
+  c.reset = 0
+  if c.used > 0 then
+    c.reset = c.algorithm.when_at_most(c, math.min(c.used, c.capacity) - 1) - now
+  end
+end
+
+local function answer(c)
+  c.algorithm.read(c)
+  measure(c)
+  c.fits = c.cost <= c.capacity - c.used
+  c.retry = 0
+  if c.cost > c.capacity then
+    c.retry = -1
+  elseif not c.fits then
+    c.retry = c.algorithm.when_at_most(c, c.capacity - c.cost) - now
+  end
+end
+
+-- A counter of a wrong type or with broken state is deleted and begun anew; no other one is touched.
+local function look(c)
+  local ok, problem = pcall(answer, c)
+  if ok then
+    return
+  end
+  if problem ~= BROKEN then
+    error(problem, 0)
+  end
+  redis.call('UNLINK', c.key)
+  c.now = now
+  answer(c)
+end
+
+-- A counter that is not written now may have lost its expiry, or need a longer one since its limit was
+-- lowered.
+local function heal(c)
+  local left = redis.call('PTTL', c.key)
+  if left == -1 or (left >= 0 and c.algorithm.matters_until(c) - c.now > left * 1000) then
+    redis.call('PEXPIRE', c.key, expiry(c))
+  end
+end
+
+local function check(i)
+  local at = 2 + (i - 1) * 7
+  return {
+    key = KEYS[i],
+    algorithm = ALGORITHMS[ARGV[at + 1]],
+    shadow = ARGV[at + 2] == '1',
+    capacity = tonumber(ARGV[at + 3]),
+    cost = tonumber(ARGV[at + 4]),
+    window = tonumber(ARGV[at + 5]),
+    gained = tonumber(ARGV[at + 6]),
+    unit = tonumber(ARGV[at + 7]),
+    now = now,
+  }
+end
+
+local checks, admitted = {}, true
+for i = 1, #KEYS do
+  local c = check(i)
+  checks[i] = c
+  look(c)
+  admitted = admitted and (c.fits or c.shadow)
+end
+
+local reply = { now, admitted and 1 or 0 }
+for i, c in ipairs(checks) do
+  if admitted and charging and c.fits then
+    c.algorithm.charge(c)
+    measure(c)
+  else
+    heal(c)
+  end
+  local at = 2 + (i - 1) * 4
+  reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = c.fits and 1 or 0, c.used, c.retry, c.reset
+end
+return reply

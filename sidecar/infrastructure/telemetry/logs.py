@@ -1,0 +1,100 @@
+"""Logs: JSON lines on stdout. Bounded by time, not by traffic: a flood of refusals is one line a second."""
+
+import hashlib
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from sidecar.domain.decision import Decision
+from sidecar.domain.request import RequestMetadata
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_log = logging.getLogger("sidecar.decisions")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message, and what `extra` added."""
+
+    def __init__(self, **always: str) -> None:
+        super().__init__()
+        self._always = always
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self._always,
+            **{name: value for name, value in record.__dict__.items() if name not in _STANDARD},
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
+
+
+def set_up(level: str, app_env: str) -> None:
+    """Send every log of this process to stdout, from `level` up."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonFormatter(app_env=app_env))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class Sampler:
+    """Lets one event a second through, and says how many it held back since the last."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next = 0.0
+        self._held_back = 0
+
+    def let_through(self) -> int | None:
+        """The number held back before this event, or `None` to hold this one back too."""
+        now = self._clock()
+        if now < self._next:
+            self._held_back += 1
+            return None
+        self._next = now + 1
+        held_back, self._held_back = self._held_back, 0
+        return held_back
+
+
+class RefusalLog:
+    """An `Observer` that logs a sample of the refusals, and of the addresses that could not be read."""
+
+    def __init__(self) -> None:
+        self._refusals = Sampler()
+        self._addresses = Sampler()
+
+    def decided(self, request: RequestMetadata, decision: Decision) -> None:
+        if decision.allowed or (held_back := self._refusals.let_through()) is None:
+            return
+        state = decision.shown
+        _log.info(
+            "refused",
+            extra={
+                "reason": decision.reason.value,
+                "client": decision.client_id,
+                "rule": decision.rule_id,
+                "identifier": _hashed(state.check.identifier) if state else None,
+                "request_id": request.request_id,
+                "not_logged": held_back,
+            },
+        )
+
+    def unreadable_address(self) -> None:
+        if (held_back := self._addresses.let_through()) is not None:
+            _log.warning(
+                "the client address cannot be read; such requests are counted together: "
+                "is client_ip.header what the proxy sends?",
+                extra={"not_logged": held_back},
+            )
+
+
+def _hashed(identifier: str) -> str:
+    """Enough to tell callers apart; sessions and credentials stay out of the logs."""
+    return hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -1,0 +1,182 @@
+"""The composition root: configuration → objects → serve → drain."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from sidecar.application.clients import ClientDirectory, FileClient
+from sidecar.application.evaluator import RateLimitEvaluator
+from sidecar.application.readiness import Readiness
+from sidecar.application.store_watch import StoreWatch
+from sidecar.application.usage import CounterUsage
+from sidecar.domain.identity import IdentityOptions
+from sidecar.domain.rule import Client
+from sidecar.domain.ruleset import Policy, RuleSet
+from sidecar.infrastructure.admin.access import AdminKey
+from sidecar.infrastructure.admin.api import AdminApi, admin_runner
+from sidecar.infrastructure.config.loading import Configuration
+from sidecar.infrastructure.config.schema import Settings
+from sidecar.infrastructure.http.front import Front
+from sidecar.infrastructure.http.server import data_runner
+from sidecar.infrastructure.http.sources import Sources
+from sidecar.infrastructure.redis.clients import RedisClientRepository
+from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.counters import RedisCounterStore
+from sidecar.infrastructure.redis.embedded import EmbeddedServer
+from sidecar.infrastructure.telemetry.logs import RefusalLog
+from sidecar.infrastructure.telemetry.metrics import Metrics
+from sidecar.infrastructure.telemetry.observers import Observers
+from sidecar.listening import listening
+
+_log = logging.getLogger("sidecar")
+
+
+async def serve(
+    configuration: Configuration,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run until `stop` is set, or SIGTERM or SIGINT comes. `ready` is called once both ports are served.
+
+    Raises `CannotListen`, and `StoreCannotStart` for the embedded store; a store elsewhere may be away.
+    """
+    stop = stop or _stop_on_signals()
+    settings = configuration.settings
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(_store(settings))
+        sidecar = _Sidecar(configuration, redis)
+        await stack.enter_async_context(_in_background(sidecar.watch))
+        await stack.enter_async_context(
+            listening(data_runner(sidecar.front.handle), settings.listen.authz_endpoint, "listen.authz")
+        )
+        await stack.enter_async_context(
+            listening(
+                admin_runner(sidecar.api, _admin_keys(settings)),
+                settings.listen.admin_endpoint,
+                "listen.admin",
+            )
+        )
+        sidecar.readiness.serving = True
+        _log.info("serving", extra={"authz": settings.listen.authz, "admin": settings.listen.admin})
+        ready()
+        await stop.wait()
+        sidecar.readiness.serving = False
+        _log.info("stopping; accepted requests are answered first")
+
+
+class _Sidecar:
+    """All objects of a running sidecar."""
+
+    def __init__(self, configuration: Configuration, redis: Redis) -> None:
+        settings, policy = configuration.settings, _policy(configuration.settings)
+        metrics = Metrics(embedded=_is_embedded(settings))
+        observers = Observers(metrics, RefusalLog())
+        counters = RedisCounterStore(
+            redis,
+            prefix=settings.store.key_prefix,
+            timeout_seconds=settings.store.timeout_ms / 1000,
+            observe=metrics.store_answered,
+        )
+        evaluator = RateLimitEvaluator(
+            RuleSet(configuration.clients, policy), counters, observers, settings.store.on_unavailable
+        )
+
+        def publish(clients: Iterable[Client]) -> None:
+            evaluator.rule_set = RuleSet(clients, policy)
+
+        repository = RedisClientRepository(redis, prefix=settings.store.key_prefix)
+        directory = ClientDirectory(_file_clients(configuration), repository, publish)
+        self.readiness = Readiness()
+        self.watch = StoreWatch(counters, directory, self.readiness, metrics.store_reachable)
+        self.front = Front(
+            evaluator, _sources(settings), self.readiness, observers, settings.response.unavailable_status
+        )
+        self.api = AdminApi(directory, CounterUsage(counters, policy.identity), self.readiness, metrics.page)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncIterator[Redis]:
+    """A client for the store, which is started here if it is the embedded one."""
+    url = settings.store.url
+    async with AsyncExitStack() as stack:
+        if _is_embedded(settings):
+            directory = url.removeprefix("embedded:")
+            server = EmbeddedServer(Path(directory) if directory else None)
+            await server.start()
+            stack.push_async_callback(server.stop)
+            url = server.url
+            _log.warning("the store is embedded: it counts for this sidecar alone")
+        redis = connect(url, settings.store.timeout_ms / 1000)
+        stack.push_async_callback(redis.aclose)
+        yield redis
+
+
+def _is_embedded(settings: Settings) -> bool:
+    return settings.store.url.startswith("embedded:")
+
+
+@asynccontextmanager
+async def _in_background(watch: StoreWatch) -> AsyncIterator[None]:
+    await watch.look()
+    task = asyncio.create_task(watch.run(), name="store watch")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _policy(settings: Settings) -> Policy:
+    return Policy(
+        default_client=settings.default_client,
+        enforcement=settings.enforcement,
+        on_missing=settings.identity.on_missing,
+        decode_slashes=settings.paths.decode_slashes,
+        identity=IdentityOptions(
+            ipv6_prefix=settings.client_ip.ipv6_prefix,
+            jwt_payload_header=settings.identity.jwt_payload_header,
+        ),
+    )
+
+
+def _sources(settings: Settings) -> Sources:
+    return Sources(
+        address_header=settings.client_ip.header,
+        trusted_hops=settings.client_ip.trusted_hops,
+        session_header=settings.identity.session_header,
+        session_cookie=settings.identity.session_cookie,
+        user_header=settings.identity.user_header,
+        client_header=settings.client_header,
+    )
+
+
+def _admin_keys(settings: Settings) -> list[AdminKey]:
+    return [AdminKey(key.name, key.key, key.role == "admin") for key in settings.admin.keys if key.key]
+
+
+def _file_clients(configuration: Configuration) -> dict[str, FileClient]:
+    return {
+        client.id: FileClient(
+            client,
+            str(configuration.sources[client.id]),
+            datetime.fromtimestamp(configuration.sources[client.id].stat().st_mtime, UTC),
+        )
+        for client in configuration.clients
+    }

@@ -1,0 +1,1 @@
+"""Tests: `unit` needs nothing but Python, `integration` runs real servers."""
