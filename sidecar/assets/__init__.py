@@ -1,4 +1,4 @@
-"""The files that the commands fall back on: in a wheel they lie here, in a checkout where people look for them."""
+"""The files that the commands fall back on: a wheel has them here, a checkout where people look for them."""
 
 from pathlib import Path
 

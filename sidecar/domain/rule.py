@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import ip_network
 from typing import Any
 
@@ -60,6 +61,11 @@ class OnUnavailable(StrEnum):
 
 
 BLOCK, UNLIMITED = "block", "unlimited"
+
+
+@lru_cache(maxsize=1024)
+def _generation(*what: object) -> str:
+    return hashlib.blake2s(json.dumps(what).encode(), digest_size=4).hexdigest()
 
 
 def _about(description: str, **bounds: int) -> dict[str, Any]:
@@ -127,8 +133,7 @@ class Rule:
     @property
     def generation(self) -> str:
         """Names the counters: others are begun when algorithm, window or identifier type change."""
-        what = json.dumps([self.algorithm, self.window_seconds, identifier_types(self.identifier_type)])
-        return hashlib.blake2s(what.encode(), digest_size=4).hexdigest()
+        return _generation(self.algorithm, self.window_seconds, identifier_types(self.identifier_type))
 
     def terms(self, limit: int | None = None) -> Terms:
         """What a counter of this rule is held to, with an override's `limit` if given."""

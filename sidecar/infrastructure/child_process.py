@@ -13,9 +13,9 @@ STOP_SECONDS = 5.0
 
 
 def dies_with_us() -> Callable[[], None] | None:
-    """A `preexec_fn`: on Linux the kernel ends the program when we end, even by SIGKILL, when nobody is left to.
+    """A `preexec_fn`: on Linux the kernel ends the program when we end, even if we are killed.
 
-    It runs in the child between fork and exec, since a fork does not inherit the setting and an exec keeps it.
+    It runs in the child between fork and exec: a fork does not inherit the setting, an exec keeps it.
     SIGTERM, so that the program still writes what it holds.
     """
     if sys.platform != "linux":

@@ -18,6 +18,8 @@ from sidecar.infrastructure.admin.access import AdminKey, guard
 from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
 from sidecar.infrastructure.validation import Malformed, Rejected, dump, reader
 
+#: How long an accepted request may take after the sidecar was told to stop.
+DRAIN_SECONDS = 5.0
 _log = logging.getLogger("sidecar.admin")
 _read_client = reader(Client)
 _read_rule = reader(Rule)
@@ -93,7 +95,12 @@ class AdminApi:
 def admin_runner(api: AdminApi, keys: Sequence[AdminKey]) -> web.AppRunner:
     application = web.Application(middlewares=[as_problems, guard(keys)])
     application.add_routes(api.routes())
-    return web.AppRunner(application, access_log=None)
+    application.on_response_prepare.append(_name_server)
+    return web.AppRunner(application, access_log=None, shutdown_timeout=DRAIN_SECONDS)
+
+
+async def _name_server(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "sidecar"
 
 
 @web.middleware
@@ -113,7 +120,7 @@ async def as_problems(request: web.Request, handler: Handler) -> web.StreamRespo
         return _problem(409, str(error))
     except StoreUnavailable as error:
         _log.warning("the store is away", extra={"error": str(error)})
-        return _problem(503, "the store is away; nothing was changed that is not there when it returns")
+        return _problem(503, "the store is away; whether the change was made is said by it when it returns")
     except web.HTTPException as error:
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
         return _problem(error.status, error.reason, **allow)

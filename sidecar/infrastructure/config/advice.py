@@ -36,8 +36,10 @@ def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Prob
     if not any(rule.pattern.catches_all and rule.methods is None for rule in rules):
         message = "no rule is for all the rest (route '/*', method '*'): what matches no rule is not limited"
         yield one.problem(message=message)
+    finals = [rule for rule in rules if rule.rule.final]
+    overruling = [rule for rule in rules if rule.rule.mode in (Mode.EXEMPT, Mode.BLOCK)]
     for index, rule in enumerate(rules):
-        if over := next((other for other in rules if other.silences(rule, rules)), None):
+        if over := next((other for other in overruling if other.silences(rule, finals)), None):
             message = f"never applies: the {over.rule.mode} rule {over.rule.id!r} covers it"
             yield one.problem("rules", index, message=message)
 
@@ -59,7 +61,7 @@ class _Known:
     def specificity(self) -> tuple[tuple[int, int], bool]:
         return self.pattern.specificity, self.methods is not None
 
-    def silences(self, other: "_Known", rules: Sequence["_Known"]) -> bool:
+    def silences(self, other: "_Known", finals: Sequence["_Known"]) -> bool:
         """Whether every request that `other` matches is exempt or blocked by this rule first.
 
         A final rule more specific than this one may leave it out and `other` not: then nothing is said.
@@ -67,11 +69,7 @@ class _Known:
         return (
             self._overrules(other)
             and self._covers(other)
-            and not any(
-                final.leaves_out(self) and final.specificity <= other.specificity
-                for final in rules
-                if final.rule.final
-            )
+            and not any(final.leaves_out(self) and final.specificity <= other.specificity for final in finals)
         )
 
     def leaves_out(self, other: "_Known") -> bool:

@@ -1,7 +1,7 @@
 """How many counting rules one request can meet: a call to the store carries a bounded number of checks.
 
 Every rule is tried with an example path of its own, so the most crowded request through any rule's route is
-found. Exact and prefix routes are looked up by their text: only routes with segments are compared in turn.
+found. Rules are looked up by text, not compared with each other: a client may have ten thousand.
 """
 
 from collections import defaultdict
@@ -61,21 +61,34 @@ def _example(pattern: RoutePattern) -> str:
     return "/" + "/".join([*segments, *([pattern.partial] if pattern.partial else [])])
 
 
+def _split(path: str) -> list[str]:
+    return path[1:].split("/")
+
+
 class _Routes:
     def __init__(self, entries: Iterable[_Entry]) -> None:
         self._by_text: dict[str, list[_Entry]] = defaultdict(list)
-        self._by_depth: dict[int, list[_Entry]] = defaultdict(list)
+        #: Number of segments and places of the literal ones → those literals → rules (`/users/{id}/posts`).
+        self._by_shape: dict[tuple[int, tuple[int, ...]], dict[tuple[str, ...], list[_Entry]]] = defaultdict(
+            dict
+        )
         for entry in entries:
             if entry.pattern.kind is RouteKind.SEGMENTS:
-                self._by_depth[len(entry.pattern.segments)].append(entry)
+                self._add_segments(entry)
             else:
                 self._by_text[entry.pattern.text].append(entry)
+
+    def _add_segments(self, entry: _Entry) -> None:
+        literal = {n: segment for n, segment in enumerate(entry.pattern.segments) if segment is not None}
+        shape = len(entry.pattern.segments), tuple(literal)
+        self._by_shape[shape].setdefault(tuple(literal.values()), []).append(entry)
 
     def matching(self, path: str) -> Iterator[_Entry]:
         yield from self._by_text.get(path, ())
         beginnings = {path[:length] for length in range(len(path) + 1)} | {f"{path}/", "/"}
         for beginning in beginnings:
             yield from self._by_text.get(f"{beginning}*", ())
-        for entry in self._by_depth.get(path.count("/"), ()):
-            if entry.pattern.matches(path):
-                yield entry
+        segments = _split(path)
+        for (length, places), rules in self._by_shape.items():
+            if length == len(segments):
+                yield from rules.get(tuple(segments[place] for place in places), ())

@@ -59,10 +59,13 @@ class Document:
 
 
 def _without_value(message: str, origin: Origin) -> str:
-    source = f"the value of {origin.reference}"
-    if repr(origin.text) in message:
-        message = message.replace(repr(origin.text), source)
     if ", got " in message:
-        return f"{message.partition(', got ')[0]}, got {source}"
-    told = set(_WORD.findall(message.replace(source, "")))
-    return f"{source} does not fit" if told & set(_WORD.findall(origin.text)) else message
+        return f"{message.partition(', got ')[0]}, got the value of {origin.reference}"
+    message = message.replace(repr(origin.text), origin.reference)
+    told = message.replace(origin.reference, "")
+    # Values are brought to canonical forms (lower case, merged slashes): no word of them may stay.
+    return f"the value of {origin.reference} does not fit" if _words(told) & _words(origin.text) else message
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.lower()))

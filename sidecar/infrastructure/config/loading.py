@@ -19,7 +19,7 @@ from sidecar.infrastructure.config.problems import ConfigurationError, Problem
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.config.substitution import Origin
 from sidecar.infrastructure.config.yaml_source import read_document
-from sidecar.infrastructure.validation import Location, Rejected, did_you_mean, reader
+from sidecar.infrastructure.validation import Rejected, did_you_mean, reader
 
 _read_settings = reader(Settings)
 #: What the environment says where the file does not.

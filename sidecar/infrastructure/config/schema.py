@@ -109,10 +109,9 @@ class Listen(Strict):
 
     @model_validator(mode="after")
     def _apart(self) -> "Listen":
-        if self.authz == self.admin and self.authz_endpoint.port != 0:
+        endpoint = self.authz_endpoint
+        if self.authz == self.admin and (endpoint.path or endpoint.port):
             raise ValueError(f"authz and admin need two addresses, got {self.authz!r} for both")
-        if self.authz_endpoint.path is not None and self.authz == self.admin:
-            raise ValueError(f"authz and admin need two sockets, got {self.authz!r} for both")
         return self
 
     @property
@@ -252,7 +251,7 @@ class Settings(Strict):
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors. It does not know `${NAME}`, which an editor does not fill in."""
+    """The JSON Schema of the file, for editors; it knows nothing of `${NAME}`."""
     schema = Settings.model_json_schema()
     for definition in (schema, *schema["$defs"].values()):
         # Docstrings go on about errors; an editor shows their first sentence.

@@ -53,12 +53,13 @@ class _Stop(Exception):
 
 def read_document(path: Path, environ: Mapping[str, str]) -> Document:
     """Read a file whose top level is a mapping; whatever is wrong stands in the document's `problems`."""
+    text = ""
     try:
-        root = _composed(read_text(path))
+        root = _composed(text := read_text(path))
     except Unreadable as error:
         return Document(path=path, problems=(Problem(path, None, "", str(error)),))
     except yaml.YAMLError as error:
-        return Document(path=path, problems=(_syntax_problem(path, error),))
+        return Document(path=path, problems=(_syntax_problem(path, text, error),))
     if not isinstance(root, yaml.MappingNode):
         line = root.start_mark.line + 1 if root else None
         message = f"expected a mapping at the top level, got {_kind(root)}"
@@ -90,14 +91,16 @@ def _kind(node: yaml.Node | None) -> str:
     return "nothing" if node is None else "a list" if isinstance(node, yaml.SequenceNode) else "a scalar"
 
 
-def _syntax_problem(path: Path, error: yaml.YAMLError) -> Problem:
+def _syntax_problem(path: Path, text: str, error: yaml.YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     told = [
         getattr(error, "context", None),
         getattr(error, "problem", None) or getattr(error, "reason", None),
     ]
     message = "cannot be read as YAML: " + (", ".join(filter(None, told)) or "syntax error")
-    return Problem(path, mark.line + 1 if mark else None, "", message)
+    # What is missing at the end is found one line after it.
+    line = min(mark.line + 1, max(1, len(text.splitlines()))) if mark else None
+    return Problem(path, line, "", message)
 
 
 class _Builder:

@@ -23,7 +23,7 @@ from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
 from sidecar.infrastructure.validation import Malformed, Rejected
 
 _PINNED = re.compile(r"/clients/([A-Za-z0-9._-]{1,64})(/.*)", re.DOTALL)
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+_ABSOLUTE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 

@@ -52,6 +52,8 @@ class DataServer(web.Server):
         self._options: dict[str, Any] = {
             "access_log": None,
             "keepalive_timeout": KEEPALIVE_SECONDS,
+            # Bodies are not ours to unpack: one that is no gzip after all would end the connection.
+            "auto_decompress": False,
             **_LIMITS,
         }
 

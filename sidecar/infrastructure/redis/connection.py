@@ -32,7 +32,7 @@ def connect(url: str, timeout_seconds: float) -> "Redis":
         # CLIENT SETINFO is newer than 6.2 and an ACL user may not run it.
         driver_info=None,
     )
-    return Redis(connection_pool=pool)
+    return Redis.from_pool(pool)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Each algorithm as a table: when, what it costs, and what the answer says. No clock, no sleeping.
 
 A row is `(now, cost, remaining, retry, reset)`, times in seconds since `START`, which every window used here
-divides. `remaining`, `retry` and `reset` are those after the step; `retry` is 0 exactly when it was admitted and
-`None` when it never can be. A cost of 0 looks what one unit would get, and charges nothing.
+divides. `remaining`, `retry` and `reset` are those after the step; `retry` is 0 exactly when it was admitted
+and `None` when it never can be. A cost of 0 looks what one unit would get, and charges nothing.
 """
 
 from dataclasses import replace
@@ -184,7 +184,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("algorithm", "retry"), CHANGES)
 def test_a_changed_limit_keeps_what_is_used(algorithm: Algorithm, retry: float) -> None:
-    """Raised: the difference is free at once. Lowered: nothing is, until less than the new limit is in use."""
+    """Raised: the difference is free at once. Lowered: nothing is until less than the new limit is in use."""
     counters, old = MemoryCounters(), rule(algorithm, 5)
     hit(counters, old, 0, 5)
     assert told(hit(counters, replace(old, limit=8), 0, 0))[0] == 3

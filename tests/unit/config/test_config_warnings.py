@@ -1,0 +1,100 @@
+"""What can be loaded and is yet hardly what was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.infrastructure.config import load
+
+COUNTS = "identifier_type: ip, limit: 5, window_seconds: 60"
+ALL = f"{{id: all, route: /*, {COUNTS}}}"
+
+
+def warnings(folder: Path, text: str) -> list[str]:
+    path = folder / "sidecar.yaml"
+    path.write_text(text, encoding="utf-8")
+    return [str(warning).replace(f"{folder}/", "") for warning in load(path, {}).warnings]
+
+
+def of_rules(folder: Path, *rules: str, client: str = "") -> list[str]:
+    lines = [f"  - {rule}" for rule in (ALL, *rules)]
+    found = warnings(folder, "\n".join(["clients:", "- id: a", f"  {client}", "  rules:", *lines]))
+    return [warning.partition(": clients.0.")[2] for warning in found]
+
+
+def test_a_client_without_a_rule_for_the_rest_is_warned_of(tmp_path: Path) -> None:
+    """What no rule matches is not limited."""
+    text = f"clients:\n- id: a\n  rules:\n  - {{route: /*, method: GET, {COUNTS}}}"
+    assert warnings(tmp_path, text) == [
+        "sidecar.yaml:2: clients.0: no rule is for all the rest (route '/*', method '*'): "
+        "what matches no rule is not limited"
+    ]
+
+
+def test_hosts_without_a_default_client_are_warned_of(tmp_path: Path) -> None:
+    """A caller that names another host would not be limited."""
+    text = f"clients:\n- id: a\n  hosts: [h.io]\n  rules: [{ALL}]"
+    assert warnings(tmp_path, text) == [
+        "sidecar.yaml:3: clients.0.hosts: without a default_client, requests for other hosts are not limited"
+    ]
+    assert warnings(tmp_path, f"default_client: a\n{text}") == []
+
+
+def test_enforcement_that_is_off_is_warned_of(tmp_path: Path) -> None:
+    """Globally, and for a client."""
+    text = f"enforcement: off\nclients:\n- id: a\n  enforcement: off\n  rules: [{ALL}]"
+    assert warnings(tmp_path, text) == [
+        "sidecar.yaml:1: enforcement: is off: no request is limited",
+        "sidecar.yaml:4: clients.0.enforcement: is off: no request of this client is limited",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "silent"),
+    [
+        (
+            ("{id: e, route: /a*, mode: exempt}", f"{{route: /a/b, {COUNTS}}}"),
+            "the exempt rule 'e' covers it",
+        ),
+        (("{id: b, route: /a/*, mode: block}", f"{{route: /a/b, {COUNTS}}}"), "the block rule 'b' covers it"),
+        (
+            ("{id: e, route: /a/*, mode: exempt}", "{route: /a/b, mode: block}"),
+            "the exempt rule 'e' covers it",
+        ),
+        (
+            (
+                "{id: e, route: /a/*, method: [GET, PUT], mode: exempt}",
+                f"{{route: /a/b, method: PUT, {COUNTS}}}",
+            ),
+            "the exempt rule 'e' covers it",
+        ),
+    ],
+)
+def test_a_rule_that_never_applies_is_warned_of(tmp_path: Path, rules: tuple[str, ...], silent: str) -> None:
+    """An exempt rule stands above all others, a block rule above those that count."""
+    assert of_rules(tmp_path, *rules) == [f"rules.2: never applies: {silent}"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ("{route: /a/*, mode: exempt}", f"{{route: /a*, {COUNTS}}}"),
+        ("{route: /a/*, method: GET, mode: exempt}", f"{{route: /a/b, {COUNTS}}}"),
+        ("{route: /a/*, mode: exempt}", f"{{route: /a/b, final: true, {COUNTS}}}"),
+        (
+            "{route: /a/*, mode: exempt}",
+            f"{{id: f, route: '/a/{{x}}', final: true, {COUNTS}}}",
+            f"{{id: g, route: /a/b, {COUNTS}}}",
+        ),
+        ("{route: /a/*, mode: block}", "{route: /a/b, mode: exempt}"),
+    ],
+)
+def test_a_rule_that_may_apply_is_not(tmp_path: Path, rules: tuple[str, ...]) -> None:
+    """More routes or methods than are covered, or a final rule that leaves the covering one out."""
+    assert of_rules(tmp_path, *rules) == []
+
+
+def test_a_block_rule_that_is_only_watched_silences_nothing(tmp_path: Path) -> None:
+    """Under `enforcement: shadow` nothing is blocked, so what it covers is counted."""
+    rules = ("{route: /a/*, mode: block}", f"{{route: /a/b, {COUNTS}}}")
+    assert of_rules(tmp_path, *rules, client="enforcement: shadow") == []

@@ -1,0 +1,68 @@
+"""JSON text to domain values, strictly, and back."""
+
+import json
+
+import pytest
+
+from sidecar.domain.rule import Client, Mode, Rule
+from sidecar.infrastructure.validation import Malformed, Rejected, dump, reader
+
+read_client = reader(Client)
+RULE = {"route": "/x", "method": ["GET", "PUT"], "identifier_type": "ip", "limit": 5, "window_seconds": 60}
+
+
+def test_what_is_dumped_reads_back_the_same() -> None:
+    """Enums are text, tuples are lists, overrides keep their identifiers."""
+    client = read_client(json.dumps({"id": "a", "rules": [RULE | {"overrides": {"10.0.0.1": "block"}}]}))
+    dumped = dump(client)
+    assert (dumped["enforcement"], dumped["rules"][0]["method"]) == ("on", ["GET", "PUT"])
+    assert read_client(json.dumps(dumped).encode()) == client
+
+
+def test_a_mode_is_read_as_the_domain_has_it() -> None:
+    """The text of the file becomes the enum."""
+    assert reader(Rule)('{"route": "/x", "mode": "exempt"}').mode is Mode.EXEMPT
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", "{},", "{}, {}", "{}], [{}", b"\xff", "nil", "\ufeff{}"])
+def test_what_is_no_json_is_malformed(text: bytes | str) -> None:
+    """Not one JSON value: nothing can be said of its fields."""
+    with pytest.raises(Malformed, match=r"^expected"):
+        read_client(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "problems"),
+    [
+        ([], [("", "expected an object, got a list")]),
+        ({}, [("id", "is required")]),
+        ({"id": 7}, [("id", "expected a string, got 7")]),
+        ({"id": "a", "nam": ""}, [("nam", "unknown key; did you mean name?")]),
+        (
+            {"id": "a", "rules": [RULE | {"limit": True, "wndow": 1}]},
+            [
+                ("rules.0.limit", "expected an integer, got true"),
+                ("rules.0.wndow", "unknown key"),
+            ],
+        ),
+        (
+            {"id": "a", "rules": [RULE | {"burst": 3, "overrides": {"10.0.0.1": "x"}}]},
+            [
+                ("rules.0.burst", "belongs to token_bucket; sliding_window has none"),
+                ("rules.0.overrides.10.0.0.1", "expected a limit, 'block' or 'unlimited', got 'x'"),
+            ],
+        ),
+        (
+            {"id": "a", "rules": [RULE | {"identifier_type": {"a": 1}, "overrides": {"int": None}}]},
+            [
+                ("rules.0.identifier_type", "expected a string or a list, got an object"),
+                ("rules.0.overrides.int", "expected an integer or a string, got null"),
+            ],
+        ),
+    ],
+)
+def test_what_does_not_fit_is_rejected_field_by_field(value: object, problems: list[tuple[str, str]]) -> None:
+    """One message for each field, whatever the branches of its type."""
+    with pytest.raises(Rejected) as caught:
+        read_client(json.dumps(value))
+    assert caught.value.problems == problems

@@ -1,0 +1,105 @@
+"""Microseconds become whole seconds once, upwards."""
+
+import pytest
+
+from sidecar.domain.decision import Reason, RuleState, Usage
+from sidecar.infrastructure.http.headers import (
+    rate_limit_headers,
+    refusal_status,
+    reset_at,
+    retry_after,
+    seconds,
+)
+from tests.decisions import NOW_US, allowed, check, refused, without_numbers
+
+YEAR_US = 365 * 24 * 3600 * 10**6
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "rounded"),
+    [
+        (0, 0),
+        (1, 1),
+        (999_999, 1),
+        (1_000_000, 1),
+        (1_000_001, 2),
+        (60_000_000, 60),
+        (YEAR_US, 31_536_000),
+        (NOW_US + 1, 1_705_312_801),
+    ],
+)
+def test_a_part_of_a_second_is_a_whole_one(microseconds: int, rounded: int) -> None:
+    """Waiting as long as is said must be enough."""
+    assert seconds(microseconds) == rounded
+
+
+@pytest.mark.parametrize(
+    ("retry_us", "wait"),
+    [(1, 1), (0, 1), (999_999, 1), (1_000_001, 2), (23_000_000, 23), (YEAR_US, 31_536_000), (None, None)],
+)
+def test_a_wait_is_at_least_a_second_and_none_where_no_waiting_helps(
+    retry_us: int | None, wait: int | None
+) -> None:
+    """Zero would be an invitation to a busy loop."""
+    assert retry_after(RuleState(check(), Usage(False, 10, retry_us, 5))) == wait
+
+
+@pytest.mark.parametrize(
+    ("used", "reset_us", "remaining", "reset"),
+    [
+        (0, 0, "10", "0"),
+        (1, 1, "9", "1"),
+        (10, 60_000_000, "0", "60"),
+        (25, 60_000_001, "0", "61"),
+    ],
+)
+def test_remaining_is_never_negative_and_reset_is_zero_when_nothing_is_used(
+    used: int, reset_us: int, remaining: str, reset: str
+) -> None:
+    """A lowered limit leaves more used than there is room for."""
+    headers = rate_limit_headers(allowed(used=used, reset_us=reset_us))
+    assert headers == {
+        "X-RateLimit-Limit": "10",
+        "X-RateLimit-Remaining": remaining,
+        "X-RateLimit-Reset": reset,
+    }
+
+
+def test_the_limit_of_a_token_bucket_is_what_it_holds() -> None:
+    """Limit and remaining are of the same kind, else remaining could be more than limit."""
+    of = check(capacity=50)
+    assert rate_limit_headers(allowed(used=1, of=of))["X-RateLimit-Limit"] == "50"
+    assert rate_limit_headers(allowed(used=1, of=of))["X-RateLimit-Remaining"] == "49"
+
+
+@pytest.mark.parametrize(
+    ("now_us", "reset_us", "moment"),
+    [
+        (NOW_US, 60_000_000, "2024-01-15T10:01:00Z"),
+        (NOW_US, 59_000_001, "2024-01-15T10:01:00Z"),
+        (NOW_US, 1, "2024-01-15T10:00:01Z"),
+        (NOW_US, 0, "2024-01-15T10:00:00Z"),
+        # Rounded once: the sum, not its parts.
+        (NOW_US + 400_000, 59_600_000, "2024-01-15T10:01:00Z"),
+        (NOW_US + 400_000, 59_600_001, "2024-01-15T10:01:01Z"),
+        (NOW_US, YEAR_US, "2025-01-14T10:00:00Z"),
+        (0, 1, "1970-01-01T00:00:01Z"),
+    ],
+)
+def test_the_moment_of_the_reset_is_in_utc(now_us: int, reset_us: int, moment: str) -> None:
+    """By the store's clock, which is passed in."""
+    assert reset_at(allowed(reset_us=reset_us, now_us=now_us)) == moment
+    assert reset_at(refused(reset_us=reset_us, now_us=now_us)) == moment
+
+
+def test_there_is_no_moment_without_numbers() -> None:
+    """None is invented for a request that no rule counted."""
+    assert reset_at(without_numbers(Reason.NO_POLICY, allow=True)) is None
+    assert rate_limit_headers(without_numbers(Reason.NO_POLICY, allow=True)) == {}
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_each_reason_has_its_status(reason: Reason) -> None:
+    """A quota is 429, the store's absence what the configuration says, everything else a plain no."""
+    expected = {Reason.QUOTA_EXCEEDED: 429, Reason.STORAGE_UNAVAILABLE: 599}
+    assert refusal_status(reason, 599) == expected.get(reason, 403)
