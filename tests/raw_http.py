@@ -64,7 +64,10 @@ class Connection:
 
     def closed(self) -> bool:
         """Whether the other side closes the connection, with nothing more to read."""
-        return not self._received and not self._socket.recv(1)
+        try:
+            return not self._received and not self._socket.recv(1)
+        except ConnectionResetError:  # it did so before it had read everything
+            return True
 
     def close(self) -> None:
         self._socket.close()

@@ -89,6 +89,22 @@ def reader(kind: type[T]) -> Callable[[bytes | str], T]:
     return read
 
 
+def body_reader(kind: type[T]) -> Callable[[bytes], T]:
+    """As `reader`, for the body of a request: one that is no object at all is `Malformed`."""
+    read = reader(kind)
+
+    def read_body(body: bytes) -> T:
+        try:
+            return read(body)
+        except Rejected as error:
+            whole = [message for location, message in error.located if location == ()]
+            if whole:
+                raise Malformed(whole[0]) from None
+            raise
+
+    return read_body
+
+
 def dump(value: Any) -> dict[str, Any]:
     """A dataclass or model as JSON has it: enums as text, tuples as lists."""
     kind: Any = type(value)

@@ -16,13 +16,13 @@ from sidecar.domain.errors import InvalidValue
 from sidecar.domain.rule import Client, Rule
 from sidecar.infrastructure.admin.access import AdminKey, guard
 from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
-from sidecar.infrastructure.validation import Malformed, Rejected, dump, reader
+from sidecar.infrastructure.validation import Malformed, Rejected, body_reader, dump
 
 #: How long an accepted request may take after the sidecar was told to stop.
 DRAIN_SECONDS = 5.0
 _log = logging.getLogger("sidecar.admin")
-_read_client = reader(Client)
-_read_rule = reader(Rule)
+_read_client = body_reader(Client)
+_read_rule = body_reader(Rule)
 
 
 class AdminApi:

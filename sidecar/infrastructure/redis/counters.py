@@ -71,7 +71,8 @@ def _arguments(check: Check) -> Iterator[str | int]:
     yield check.rule.algorithm.value
     yield int(check.shadow)
     yield check.capacity
-    yield check.cost
+    # Lua would read 2^53 + 1 as 2^53; twice the capacity fits no more than any other cost above it.
+    yield check.cost if check.cost <= check.capacity else 2 * check.capacity
     yield terms.window_us
     yield from terms.refill if check.rule.algorithm is Algorithm.TOKEN_BUCKET else (0, 0)
 

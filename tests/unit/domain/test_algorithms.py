@@ -127,6 +127,12 @@ def test_sliding_window_counter_weighs_the_interval_before() -> None:
     follow(rule(Algorithm.SLIDING_WINDOW_COUNTER, 10), rows)
 
 
+def test_sliding_window_counter_weighs_no_more_than_all_when_the_clock_jumps_back() -> None:
+    """Before its interval begins, the one before counts whole, as at the beginning."""
+    rows: list[Row] = [(0, 4, 6, 0, 75), (60, 1, 5, 0, 15), (30, 0, 5, 0, 45)]
+    follow(rule(Algorithm.SLIDING_WINDOW_COUNTER, 10), rows)
+
+
 def test_token_bucket_gives_six_per_minute_one_each_ten_seconds() -> None:
     """A rate below one per second: full at first, then a token each ten seconds, to the microsecond."""
     rows: list[Row] = [
@@ -210,6 +216,14 @@ def test_a_changed_rate_rounds_a_begun_token_to_missing() -> None:
     assert told(hit(counters, new, 4, 0)) == (5, 0, 5.142858)
     assert told(hit(counters, new, 9.142857, 0))[0] == 5
     assert told(hit(counters, new, 9.142858, 0))[0] == 6
+
+
+def test_a_changed_rate_rounds_what_is_missing_up() -> None:
+    """A part that does not divide is in the counter's favour, by less than a microsecond of refill."""
+    counters, old = MemoryCounters(), rule(Algorithm.TOKEN_BUCKET, 7)
+    hit(counters, old, 0, 1)
+    hit(counters, old, US, 1)
+    assert told(hit(counters, replace(old, limit=6), US, 0)) == (4, 0, 9.999999)
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)

@@ -13,7 +13,7 @@ from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.rule import ID_PATTERN
 from sidecar.infrastructure.http.headers import rate_limit_headers, refusal_status, reset_at, retry_after
 from sidecar.infrastructure.http.messages import Answer
-from sidecar.infrastructure.validation import Strict, reader
+from sidecar.infrastructure.validation import Strict, body_reader
 
 PATH = "/v1/evaluate"
 _REQUIRED = {
@@ -58,7 +58,7 @@ class EvaluateBody(Strict):
     cost: Annotated[int, Field(ge=0, le=MAX_INTEGER)] = 1
 
 
-_read_body = reader(EvaluateBody)
+_read_body = body_reader(EvaluateBody)
 
 
 def read(body: bytes, request_id: str) -> RequestMetadata:

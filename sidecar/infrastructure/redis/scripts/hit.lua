@@ -72,13 +72,16 @@ local function expiry(c)
   return written(math.max(1, needed + math.min(needed, 1000)))
 end
 
+-- Each algorithm has `read` (the state as of now), `used`, `wait` (microseconds from now until no more than
+-- so many units, fewer than are used, will be), `charge` and `matters_until` (the moment from which the state
+-- says nothing).
 --@algorithms
 
 local function measure(c)
   c.used = c.algorithm.used(c)
   c.reset = 0
   if c.used > 0 then
-    c.reset = c.algorithm.when_at_most(c, math.min(c.used, c.capacity) - 1) - now
+    c.reset = c.algorithm.wait(c, math.min(c.used, c.capacity) - 1)
   end
 end
 
@@ -90,7 +93,7 @@ local function answer(c)
   if c.cost > c.capacity then
     c.retry = -1
   elseif not c.fits then
-    c.retry = c.algorithm.when_at_most(c, c.capacity - c.cost) - now
+    c.retry = c.algorithm.wait(c, c.capacity - c.cost)
   end
 end
 

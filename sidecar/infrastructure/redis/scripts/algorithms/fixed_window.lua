@@ -13,8 +13,8 @@ ALGORITHMS.fixed_window = {
     return c.count
   end,
 
-  when_at_most = function(c)
-    return (c.index + 1) * c.window
+  wait = function(c)
+    return (c.index + 1) * c.window - now
   end,
 
   charge = function(c)

@@ -57,8 +57,8 @@ do
       return c.first and c.total - c.before or 0
     end,
 
-    when_at_most = function(c, units)
-      return first_entry_with_total(c, c.total - units).moment + c.window
+    wait = function(c, units)
+      return first_entry_with_total(c, c.total - units).moment + c.window - now
     end,
 
     charge = function(c)

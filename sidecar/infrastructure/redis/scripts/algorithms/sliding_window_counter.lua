@@ -19,12 +19,12 @@ ALGORITHMS.sliding_window_counter = {
     return c.count + quotient_up(c.before * (c.window_ms - elapsed_ms), c.window_ms)
   end,
 
-  when_at_most = function(c, units)
+  wait = function(c, units)
     local start, weighed, most = c.index * c.window, c.before, units - c.count
     if most < 0 then -- only once this interval is the one before
       start, weighed, most = start + c.window, c.count, units
     end
-    return start + (c.window_ms - quotient(most * c.window_ms, weighed)) * 1000
+    return start - now + (c.window_ms - quotient(most * c.window_ms, weighed)) * 1000
   end,
 
   charge = function(c)

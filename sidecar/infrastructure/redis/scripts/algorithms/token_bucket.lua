@@ -23,8 +23,9 @@ ALGORITHMS.token_bucket = {
     return quotient_up(c.missing, c.unit)
   end,
 
-  when_at_most = function(c, units)
-    return c.now + quotient_up(c.missing - units * c.unit, c.gained)
+  wait = function(c, units)
+    -- A large burst may take centuries to fill: now and that together could pass 2^53.
+    return c.now - now + quotient_up(c.missing - units * c.unit, c.gained)
   end,
 
   charge = function(c)

@@ -1,0 +1,51 @@
+"""Stores to count on: the model, a real Valkey and a real Redis, with a clock that tests set."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+
+import pytest
+from redis.asyncio import Redis
+
+from sidecar.application.ports import CounterStore
+from sidecar.infrastructure.redis.connection import connect
+from tests.integration.redis.counting import PATIENCE_SECONDS, Clock, MemoryStore, undying_store
+from tests.parts import StoreServer, require
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def url_of() -> Iterator[Callable[[str], str]]:
+    """The address of the one `valkey` or `redis` of the session, started when first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda part: stack.enter_context(StoreServer(require(part))).url)
+
+
+@pytest.fixture(params=["memory", "valkey", "redis"])
+async def counters(
+    request: pytest.FixtureRequest, url_of: Callable[[str], str], clock: Clock, key_prefix: str
+) -> AsyncIterator[CounterStore]:
+    """Every implementation of the port; the test runs once on each."""
+    if request.param == "memory":
+        yield MemoryStore(clock)
+        return
+    async with undying_store(url_of(request.param), key_prefix, clock) as store:
+        yield store
+
+
+@pytest.fixture
+async def redis(store_url: str) -> AsyncIterator[Redis]:
+    """A client as the product makes it, on a Valkey and on a Redis."""
+    async with connect(store_url, PATIENCE_SECONDS) as client:
+        yield client
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
+    """A server of the test's own, to be stopped and changed."""
+    with StoreServer(require(request.param)) as own:
+        yield own

@@ -1,0 +1,102 @@
+"""What the tests of counters share: a clock to set, rules and checks in a line, and the stores they run on."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from redis.asyncio import Redis
+
+from sidecar.domain.algorithms import SECOND_US, Algorithm
+from sidecar.domain.counters import MemoryCounters
+from sidecar.domain.decision import Check, Counted
+from sidecar.domain.rule import Rule
+from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.counters import RedisCounterStore
+
+#: A midnight: intervals of a minute, an hour and a day begin here.
+START = 1_699_920_000 * SECOND_US
+#: What an answer may take before a test fails; nothing is measured by it.
+PATIENCE_SECONDS = 30.0
+
+
+class Clock:
+    """Stands where it was set, in microseconds since the epoch."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> int:
+        return self.now
+
+    def at(self, seconds: float) -> None:
+        """So many seconds after `START`."""
+        self.now = START + round(seconds * SECOND_US)
+
+
+class MemoryStore:
+    """The model as a `CounterStore`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._counters = MemoryCounters()
+
+    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
+        return self._counters.hit(checks, self._clock(), charge=charge)
+
+    async def ping(self) -> None:
+        """Always there."""
+
+
+class Undying(Redis):
+    """A client whose counters are left without an expiry, so that time is what the test's clock says.
+
+    In one transaction, since a counter may be due a millisecond after it was written.
+    """
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        if args[0] not in ("EVAL", "EVALSHA"):
+            return await super().execute_command(*args, **options)
+        async with self.pipeline(transaction=True) as transaction:
+            transaction.execute_command(*args)
+            for key in args[3 : 3 + args[2]]:
+                transaction.persist(key)
+            return (await transaction.execute())[0]
+
+
+@asynccontextmanager
+async def undying_store(url: str, prefix: str, clock: Clock) -> AsyncIterator[RedisCounterStore]:
+    """A store for tests that set the clock at will; expiries are tested without it."""
+    async with Undying.from_pool(connect(url, PATIENCE_SECONDS).connection_pool) as redis:
+        yield store_on(redis, prefix, clock)
+
+
+def store_on(redis: Redis, prefix: str, clock: Clock | None = None) -> RedisCounterStore:
+    return RedisCounterStore(redis, prefix=prefix, timeout_seconds=PATIENCE_SECONDS, clock=clock)
+
+
+def rule(
+    algorithm: Algorithm, limit: int, window: int = 60, *, burst: int | None = None, name: str = "r"
+) -> Rule:
+    return Rule(
+        id=name,
+        route="/*",
+        identifier_type="none",
+        algorithm=algorithm,
+        limit=limit,
+        window_seconds=window,
+        burst=burst,
+    )
+
+
+def check(counted: Rule, cost: int = 1, *, shadow: bool = False, identifier: str = "=") -> Check:
+    terms = counted.terms()
+    return Check("c", counted, identifier, terms.limit, terms.capacity, cost, shadow)
+
+
+def key_of(prefix: str, counted: Rule, identifier: str = "=") -> str:
+    """The counter's key, as the contract has it."""
+    return f"{prefix}:v1:{{c}}:{counted.id}:{counted.generation}:{identifier}"
+
+
+def used(counted: Counted) -> list[int]:
+    return [usage.used for usage in counted.usages]

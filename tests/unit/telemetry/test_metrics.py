@@ -1,0 +1,131 @@
+"""Metrics: what is counted under which labels, and that traffic makes no new ones."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sidecar import __version__
+from sidecar.domain.decision import Counted, Decision, Reason, Usage, decide
+from sidecar.domain.request import RequestMetadata
+from sidecar.infrastructure.telemetry.metrics import Metrics
+from sidecar.infrastructure.telemetry.observers import Observers
+from tests.decisions import NOW_US, allowed, check, refused, rule, without_numbers
+
+REQUEST = RequestMetadata(method="GET", target="/")
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples(metrics: Metrics) -> Samples:
+    _, body = metrics.page()
+    families = text_string_to_metric_families(body.decode())
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value for f in families for sample in f.samples
+    }
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return samples(metrics).get((name, frozenset(labels.items())))
+
+
+def decided(*decisions: Decision) -> Metrics:
+    metrics = Metrics(embedded=False)
+    for decision in decisions:
+        metrics.decided(REQUEST, decision)
+    return metrics
+
+
+def test_decisions_are_counted_by_result_client_rule_and_reason() -> None:
+    """Those without a client or rule too, under empty ones."""
+    metrics = decided(
+        allowed(),
+        allowed(),
+        refused(),
+        Decision(True, Reason.NO_POLICY),
+        without_numbers(Reason.BLOCKED, allow=False, rule_id="b"),
+    )
+
+    def requests(result: str, client: str, rule_id: str, reason: str) -> float | None:
+        labels = {"result": result, "client": client, "rule": rule_id, "reason": reason}
+        return value(metrics, "rate_limit_requests_total", **labels)
+
+    assert requests("allowed", "c", "r", "allowed") == 2
+    assert requests("rejected", "c", "r", "quota_exceeded") == 1
+    assert requests("allowed", "", "", "no_policy") == 1
+    assert requests("rejected", "c", "b", "blocked") == 1
+
+
+def test_a_decision_without_the_store_is_a_store_error() -> None:
+    """Whichever way it went."""
+    metrics = decided(
+        without_numbers(Reason.STORAGE_UNAVAILABLE, allow=True),
+        without_numbers(Reason.STORAGE_UNAVAILABLE, allow=False, rule_id="r"),
+        allowed(),
+    )
+    assert value(metrics, "rate_limit_store_errors_total") == 2
+
+
+def test_what_a_watching_rule_would_have_refused_is_counted_for_it() -> None:
+    """And only that: neither what it admits, nor what an enforcing rule refuses."""
+    checks = [check(rule("on")), check(rule("full"), shadow=True), check(rule("free"), shadow=True)]
+    full, fits = Usage(False, 10, 5, 5), Usage(True, 1, 0, 5)
+    metrics = decided(decide(checks, Counted(True, NOW_US, [fits, full, fits])))
+    assert value(metrics, "rate_limit_shadow_refusals_total", client="c", rule="full") == 1
+    assert value(metrics, "rate_limit_shadow_refusals_total", client="c", rule="free") is None
+    assert value(metrics, "rate_limit_shadow_refusals_total", client="c", rule="on") is None
+
+
+def test_labels_come_from_the_configuration_never_from_traffic() -> None:
+    """A thousand callers, targets, hosts and methods make as many series as one."""
+    metrics = decided(allowed(), refused())
+    before = samples(metrics).keys()
+    for n in range(1000):
+        asked = RequestMetadata(
+            method=f"M{n}",
+            target=f"/{n}",
+            host=f"h{n}",
+            session_id=f"s{n}",
+            user_id=f"u{n}",
+            user_agent=f"a{n}",
+            headers={f"x-{n}": f"v{n}"},
+            request_id=f"i{n}",
+        )
+        metrics.decided(asked, allowed(used=n % 10, reset_us=n, of=check(identifier=f"=i{n}")))
+        metrics.decided(asked, refused(retry_us=n, of=check(identifier=f"=i{n}")))
+        metrics.store_answered(n / 1000)
+        metrics.unreadable_address()
+    assert samples(metrics).keys() == before
+
+
+def test_the_time_of_the_store_is_a_histogram_in_seconds() -> None:
+    """A decision takes well under a millisecond of it, so the buckets begin there."""
+    metrics = Metrics(embedded=False)
+    for seconds in (0.0002, 0.003, 7.0):
+        metrics.store_answered(seconds)
+    name = "rate_limit_redis_latency_seconds"
+    assert value(metrics, f"{name}_count") == 3
+    assert value(metrics, f"{name}_sum") == 7.0032
+    assert value(metrics, f"{name}_bucket", le="0.00025") == 1
+    assert value(metrics, f"{name}_bucket", le="0.005") == 2
+    assert value(metrics, f"{name}_bucket", le="+Inf") == 3
+
+
+def test_gauges_say_what_runs_and_whether_the_store_answers() -> None:
+    """Until the first look at it, a store is not reachable."""
+    metrics = Metrics(embedded=True)
+    assert value(metrics, "rate_limit_store_reachable") == 0
+    metrics.store_reachable(True)
+    assert value(metrics, "rate_limit_store_reachable") == 1
+    metrics.store_reachable(False)
+    assert value(metrics, "rate_limit_store_reachable") == 0
+    assert value(metrics, "rate_limit_store_embedded") == 1
+    assert value(Metrics(embedded=False), "rate_limit_store_embedded") == 0
+    assert value(metrics, "rate_limit_build_info", version=__version__) == 1
+
+
+def test_several_observers_all_see_everything() -> None:
+    """Metrics and log hear of the same decisions and addresses."""
+    first, second = Metrics(embedded=False), Metrics(embedded=False)
+    both = Observers(first, second)
+    both.decided(REQUEST, without_numbers(Reason.STORAGE_UNAVAILABLE, allow=True))
+    both.unreadable_address()
+    for metrics in (first, second):
+        assert value(metrics, "rate_limit_store_errors_total") == 1
+        assert value(metrics, "rate_limit_unreadable_addresses_total") == 1
