@@ -12,7 +12,7 @@ runs backwards: a view's `now` is at least the moment of the last charge.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil, gcd
+from math import ceil, gcd, isqrt
 from typing import Protocol, Self
 
 SECOND_US = 1_000_000
@@ -126,7 +126,7 @@ class SlidingWindowCounter:
     still inside the window. As in Cloudflare's "How we built rate limiting capable of scaling to millions
     of domains" (2017), but weighed in whole milliseconds and rounded up.
 
-    State: index of the interval, its count, the count of the one before.
+    State: moment of the last charge, count of its interval, count of the one before.
     """
 
     terms: Terms
@@ -137,12 +137,12 @@ class SlidingWindowCounter:
 
     @classmethod
     def at(cls, state: State | None, now: int, terms: Terms) -> Self:
-        index, count, before = state or (0, 0, 0)
-        current = now // terms.window_us
-        if index < current:
-            before = count if index == current - 1 else 0
-            index, count = current, 0
-        return cls(terms, max(now, index * terms.window_us), index, count, before)
+        then, count, before = state or (0, 0, 0)
+        now = max(now, then)
+        passed = now // terms.window_us - then // terms.window_us
+        if passed:
+            before, count = count if passed == 1 else 0, 0
+        return cls(terms, now, now // terms.window_us, count, before)
 
     @property
     def _window_ms(self) -> int:
@@ -160,7 +160,7 @@ class SlidingWindowCounter:
         return start + (self._window_ms - most * self._window_ms // weighed) * 1000
 
     def charged(self, cost: int) -> State:
-        return self.index, self.count + cost, self.before
+        return self.now, self.count + cost, self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +244,15 @@ def _largest_refill(terms: Terms) -> int:
     """
     if terms.limit * terms.refill[1] <= MAX_INTEGER:
         return terms.limit
-    window, best = terms.window_us, 0
-    for small in range(1, int(window**0.5) + 1):
-        if window % small == 0:
-            for divisor in (small, window // small):
-                most = min(terms.limit, MAX_INTEGER // (window // divisor))
-                best = max(best, most // divisor * divisor)
+    best = 0
+    for of_seconds in _divisors(terms.window_us // SECOND_US):
+        for of_second in _divisors(SECOND_US):
+            divisor = of_seconds * of_second
+            most = min(terms.limit, MAX_INTEGER // (terms.window_us // divisor))
+            best = max(best, most // divisor * divisor)
     return best
+
+
+def _divisors(number: int) -> list[int]:
+    small = [divisor for divisor in range(1, isqrt(number) + 1) if number % divisor == 0]
+    return [*small, *(number // divisor for divisor in small)]

@@ -16,9 +16,9 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
-from sidecar.domain.request import Address, RequestMetadata
+from sidecar.domain.request import Address, Network, RequestMetadata
 
 UNREADABLE_ADDRESS = "?"
 _MAX_LENGTH = 128
@@ -27,6 +27,7 @@ _MAX_LENGTH = 128
 _NEEDS_HASH = re.compile("[:|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN_TYPES = ("none", "session_id", "ip_user_agent", "ip", "user_id")
 _NAMED_TYPES = ("header", "cookie", "path", "jwt_claim")
+_CLAIM = re.compile(r"[!-~]{1,128}")  # some issuers name claims by URL
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 Extractor = Callable[[RequestMetadata, str | None], str | None]
@@ -55,7 +56,7 @@ def check_identifier_type(kind: str, parameters: Collection[str]) -> str | None:
     if not colon:
         if kind in _PLAIN_TYPES:
             return None
-    elif prefix in _NAMED_TYPES and _NAME.fullmatch(name):
+    elif prefix in _NAMED_TYPES and (_CLAIM if prefix == "jwt_claim" else _NAME).fullmatch(name):
         if prefix == "path" and name not in parameters:
             return f"the route has no segment {{{name}}}"
         return None
@@ -71,9 +72,22 @@ def check_written(identifier_type: str | tuple[str, ...] | None, written: str) -
         return "everyone is counted together, so nobody can be named"
     if len(parts) != len(kinds):
         return f"expected {len(kinds)} parts joined by '|', one for each of {', '.join(kinds)}"
-    if any(kind == "ip" and not canonical_address(part) for kind, part in zip(kinds, parts, strict=True)):
+    if any(kind == "ip" and not _written_address(part) for kind, part in zip(kinds, parts, strict=True)):
         return f"expected an address, got {written!r}"
     return None
+
+
+def _written_address(written: str) -> Address | None:
+    """An address, or the network that its callers are counted by (`2001:db8::/64`)."""
+    return canonical_address(written.partition("/")[0])
+
+
+def canonical_network(written: str) -> Network:
+    """An address or CIDR network, IPv4-mapped ones as IPv4; raises `ValueError`."""
+    network = ip_network(written)
+    if network.version == 6 and network.prefixlen >= 96 and (mapped := network.network_address.ipv4_mapped):
+        return IPv4Network((mapped, network.prefixlen - 96))
+    return network
 
 
 def canonical_address(text: str) -> Address | None:
@@ -154,7 +168,7 @@ class IdentifierReader:
         """The values of an identifier as a person writes it; parts of a combined key joined by `|`."""
         parts = written.split("|", max(0, len(self._is_address) - 1))
         return tuple(
-            address_identity(canonical_address(part), self._ipv6_prefix) if is_address else part
+            address_identity(_written_address(part), self._ipv6_prefix) if is_address else part
             for part, is_address in zip(parts, self._is_address, strict=False)
         )
 

@@ -5,9 +5,10 @@ A dialect fills it from what its proxy really sends; nothing after the dialect k
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

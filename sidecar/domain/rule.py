@@ -13,12 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from ipaddress import ip_network
 from typing import Any
 
 from sidecar.domain.algorithms import MAX_INTEGER, SECOND_US, Algorithm, Terms, problems
 from sidecar.domain.errors import InvalidValue, out_of_bounds
-from sidecar.domain.identity import check_identifier_type, check_written, identifier_types
+from sidecar.domain.identity import (
+    canonical_network,
+    check_identifier_type,
+    check_written,
+    identifier_types,
+)
 from sidecar.domain.route import RoutePattern
 
 YEAR_SECONDS = 365 * 24 * 3600
@@ -247,7 +251,7 @@ class Client:
                 yield f"hosts.{index}", f"expected a host name or *.name, without port, got {host!r}"
         for index, network in enumerate(self.exempt_ips):
             try:
-                ip_network(network)
+                canonical_network(network)
             except ValueError as error:
                 yield f"exempt_ips.{index}", f"expected an address or a CIDR network: {error}"
         for rule_id, times in Counter(rule.id for rule in self.rules).items():

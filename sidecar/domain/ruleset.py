@@ -6,16 +6,16 @@ with 10,000: exact routes are looked up, the others stand in a tree of path segm
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.identity import (
     FALLBACK_SHARED,
     IdentifierReader,
     IdentityOptions,
+    canonical_network,
     fallback_to_address,
 )
-from sidecar.domain.request import Address, RequestMetadata
+from sidecar.domain.request import Address, Network, RequestMetadata
 from sidecar.domain.route import RouteKind, RoutePattern, canonical_path
 from sidecar.domain.rule import BLOCK, UNLIMITED, Client, Enforcement, Mode, OnMissing, Rule
 
@@ -106,7 +106,7 @@ class _ClientRules:
         self.client = client
         self._policy = policy
         self._enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
-        self._exempt: list[IPv4Network | IPv6Network] = [ip_network(n) for n in client.exempt_ips]
+        self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
         shadow = self._enforcement is Enforcement.SHADOW
         self._index = _RouteIndex(_CompiledRule.of(rule, policy, shadow=shadow) for rule in client.rules)
 
@@ -140,8 +140,7 @@ class _ClientRules:
             return found
         found.sort(key=lambda compiled: (compiled.specificity, compiled.rule.id), reverse=True)
         for final in [compiled for compiled in found if compiled.rule.final]:
-            if final in found:
-                found = [c for c in found if c.specificity >= final.specificity or final.shadow > c.shadow]
+            found = [c for c in found if c.specificity >= final.specificity or final.shadow > c.shadow]
         return found
 
     def _checks(
@@ -155,7 +154,8 @@ class _ClientRules:
             if made is not None:
                 checks.append(made)
         if not checks:
-            return Decision(True, Reason.EXEMPT if matching else Reason.ALLOWED, self.client.id)
+            left_alone = any(not compiled.shadow for compiled in matching)
+            return Decision(True, Reason.EXEMPT if left_alone else Reason.ALLOWED, self.client.id)
         if len(checks) > MAX_CHECKS:
             checks = sorted(checks, key=lambda check: check.shadow)[:MAX_CHECKS]
         return checks

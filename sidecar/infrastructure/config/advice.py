@@ -1,14 +1,18 @@
 """What can be loaded, and is yet hardly what was meant."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sidecar.domain.identity import IdentifierReader, IdentityOptions
 from sidecar.domain.route import RoutePattern
 from sidecar.domain.rule import Client, Enforcement, Mode, Rule
 from sidecar.infrastructure.config.clients import Placed
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
 from sidecar.infrastructure.config.schema import Settings
+
+_ENCODED_SLASH = re.compile(r"%2F|%5C|\\")
 
 
 def warnings(settings: Settings, main: Document, placed: Sequence[Placed]) -> Iterator[Problem]:
@@ -42,6 +46,21 @@ def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Prob
         if over := next((other for other in overruling if other.silences(rule, finals)), None):
             message = f"never applies: the {over.rule.mode} rule {over.rule.id!r} covers it"
             yield one.problem("rules", index, message=message)
+        if settings.paths.decode_slashes and _ENCODED_SLASH.search(rule.pattern.text):
+            message = "never matches: decode_slashes turns %2F, %5C and \\ into '/' before matching"
+            yield one.problem("rules", index, "route", message=message)
+        yield from _overrides_of_one_network(one, index, rule, settings.client_ip.ipv6_prefix)
+
+
+def _overrides_of_one_network(one: Placed, index: int, known: "_Known", prefix: int) -> Iterator[Problem]:
+    """IPv6 callers are counted by network, so two addresses may be one identifier."""
+    options = IdentityOptions(ipv6_prefix=prefix)
+    reader = IdentifierReader(known.rule.identifier_type, dict(known.pattern.parameters), options)
+    named: dict[tuple[str, ...], str] = {}
+    for written in known.rule.overrides:
+        if (other := named.setdefault(reader.parse(written), written)) != written:
+            message = f"is counted together with {other!r}, a network of /{prefix}; the last one holds"
+            yield one.problem("rules", index, "overrides", written, message=message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,3 +98,21 @@ def test_a_block_rule_that_is_only_watched_silences_nothing(tmp_path: Path) -> N
     """Under `enforcement: shadow` nothing is blocked, so what it covers is counted."""
     rules = ("{route: /a/*, mode: block}", f"{{route: /a/b, {COUNTS}}}")
     assert of_rules(tmp_path, *rules, client="enforcement: shadow") == []
+
+
+def test_a_route_that_decoded_slashes_make_unreachable_is_warned_of(tmp_path: Path) -> None:
+    """Every target has real slashes by the time it is matched."""
+    text = f"default_client: a\npaths: {{decode_slashes: true}}\nclients:\n- id: a\n  rules:\n  - {ALL}\n"
+    assert warnings(tmp_path, f"{text}  - {{route: /a%2fb, {COUNTS}}}") == [
+        "sidecar.yaml:7: clients.0.rules.1.route: never matches: decode_slashes turns %2F, %5C and \\ "
+        "into '/' before matching"
+    ]
+
+
+def test_overrides_of_one_ipv6_network_are_warned_of(tmp_path: Path) -> None:
+    """They name one identifier, so only one of them can hold."""
+    two = f'{{route: /a, {COUNTS}, overrides: {{"2001:db8::1": block, "2001:db8::2": unlimited}}}}'
+    assert of_rules(tmp_path, two) == [
+        "rules.1.overrides.2001:db8::2: is counted together with '2001:db8::1', a network of /64; "
+        "the last one holds"
+    ]

@@ -133,6 +133,12 @@ def test_sliding_window_counter_weighs_no_more_than_all_when_the_clock_jumps_bac
     follow(rule(Algorithm.SLIDING_WINDOW_COUNTER, 10), rows)
 
 
+def test_sliding_window_counter_takes_no_charge_for_older_when_the_clock_jumps_back() -> None:
+    """Within an interval, too, the time of the last charge is the earliest that counts."""
+    rows: list[Row] = [(0, 10, 0, 0, 66), (90, 1, 4, 0, 6), (80, 0, 4, 0, 16)]
+    follow(rule(Algorithm.SLIDING_WINDOW_COUNTER, 10), rows)
+
+
 def test_token_bucket_gives_six_per_minute_one_each_ten_seconds() -> None:
     """A rate below one per second: full at first, then a token each ten seconds, to the microsecond."""
     rows: list[Row] = [

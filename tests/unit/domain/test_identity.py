@@ -55,6 +55,7 @@ FOUND: list[tuple[str | tuple[str, ...], dict[str, Any], str]] = [
     ("cookie:sid", {"headers": {"cookie": "a=1; sid=s2"}}, "=s2"),
     ("path:id", {"path": "/users/7"}, "=7"),
     ("jwt_claim:sub", {"headers": {"x-jwt-payload": payload({"sub": "ann"})}}, "=ann"),
+    ("jwt_claim:https://x/t", {"headers": {"x-jwt-payload": payload({"https://x/t": "acme"})}}, "=acme"),
     (("user_id", "ip"), {"user_id": "42", "address": IPv4Address("192.0.2.1")}, "=42|=192.0.2.1"),
     (("header:a", "user_id"), {"headers": {"a": "x|y"}, "user_id": "1"}, f"#{sha256('x|y')}|=1"),
 ]

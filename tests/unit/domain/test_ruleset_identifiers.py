@@ -112,6 +112,25 @@ def test_an_override_of_an_ipv6_address_is_that_of_its_network() -> None:
     assert only(ask(by_ip, address=ip_address("2001:db8::2"), policy=policy)).limit == 10
 
 
+def test_an_override_may_be_written_as_the_network_that_is_counted() -> None:
+    """As `state` and the documentation show it."""
+    by_ip = rule(identifier_type="ip", overrides={"2001:db8::/64": 99})
+    assert only(ask(by_ip, address=ip_address("2001:db8::2"))).limit == 99
+
+
+def test_an_exempt_network_in_ipv4_mapped_form_is_the_ipv4_one() -> None:
+    """Callers are brought to IPv4, so the networks are too."""
+    client = Client(id="c", exempt_ips=("::ffff:192.0.2.0/120",), rules=(rule(),))
+    request = RequestMetadata(method="GET", target="/", client_id="c", address=ADDRESS)
+    assert verdict(RuleSet([client]).checks_for(request)) == (True, Reason.EXEMPT, None)
+
+
+def test_only_shadow_rules_that_leave_the_caller_alone_exempt_nobody() -> None:
+    """What no enforcing rule lifted is simply allowed."""
+    trial = rule(mode=Mode.SHADOW, on_missing=OnMissing.DENY)
+    assert verdict(ask(trial)) == (True, Reason.ALLOWED, None)
+
+
 def test_an_override_of_a_combined_key_is_met_by_its_own_parts_alone() -> None:
     """A caller cannot move a separator from one part into the other."""
     combined = rule(identifier_type=("header:tenant", "user_id"), overrides={"acme|ann|x": "unlimited"})

@@ -155,9 +155,7 @@ def test_what_can_never_fit_is_told_to_wait_a_whole_window() -> None:
 
 def test_headers_stay_short_whatever_ids_and_numbers_are() -> None:
     """Names of 64 characters and the largest numbers: far below the 4 KiB that NGINX buffers."""
-    largest = rule(
-        "r" * 64, limit=100_000, window_seconds=1, identifier_type="header:X-Long"
-    )
+    largest = rule("r" * 64, limit=100_000, window_seconds=1, identifier_type="header:X-Long")
     checks = [check(rule(f"{n:064}")) for n in range(63)] + [check(largest, identifier="=" + "x" * 128)]
     usages = [Usage(False, 2**53, 365 * 24 * 3600 * 10**6, 365 * 24 * 3600 * 10**6)] * 64
     answer = envoy.write(decide(checks, Counted(False, NOW_US, usages)), 503)

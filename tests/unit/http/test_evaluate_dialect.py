@@ -47,7 +47,13 @@ def test_the_api_documents_example_is_a_request() -> None:
 
 def test_everything_that_a_caller_may_say_arrives() -> None:
     """Several parts of an identifier at once, host and header names in their canonical form."""
-    identifier = {"type": "none", "session_id": "s", "ip": "[2001:db8::1]:80", "user_agent": "ua", "user_id": "7"}
+    identifier = {
+        "type": "none",
+        "session_id": "s",
+        "ip": "[2001:db8::1]:80",
+        "user_agent": "ua",
+        "user_id": "7",
+    }
     more = {"host": "API.example.com:80", "headers": {"X-Plan": "gold"}, "cost": 3}
     assert read({**EXAMPLE, "identifier": identifier, **more}) == RequestMetadata(
         method="GET",

@@ -72,9 +72,7 @@ class Served:
         self.runner = data_runner(front.handle)
         self.port = 0
 
-    async def ask(
-        self, method: str, target: str, headers: Headers = (), body: bytes | None = None
-    ) -> Reply:
+    async def ask(self, method: str, target: str, headers: Headers = (), body: bytes | None = None) -> Reply:
         return await asyncio.to_thread(ask, self.port, method, target, headers, body)
 
     async def remaining(self, target: str, headers: Headers = ()) -> str | None:

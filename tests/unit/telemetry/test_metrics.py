@@ -17,7 +17,9 @@ def samples(metrics: Metrics) -> Samples:
     _, body = metrics.page()
     families = text_string_to_metric_families(body.decode())
     return {
-        (sample.name, frozenset(sample.labels.items())): sample.value for f in families for sample in f.samples
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for f in families
+        for sample in f.samples
     }
 
 

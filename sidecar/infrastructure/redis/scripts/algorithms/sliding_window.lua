@@ -4,12 +4,13 @@
 -- totals, and the entry whose end makes room is found by bisection, so no call reads more than a few entries.
 do
   local function entry(reply)
-    local total, cost = string.match(reply[1], '^(%d+):(%d+)$')
-    local moment = tonumber(reply[2])
-    if not total or #total ~= 16 or not moment or moment ~= math.floor(moment) or moment > 2 ^ 53 then
+    local digits, cost = string.match(reply[1], '^(%d+):(%d+)$')
+    local total, moment = tonumber(digits), tonumber(reply[2])
+    cost = tonumber(cost)
+    if not total or #digits ~= 16 or cost < 1 or math.max(total, moment) > 2 ^ 53 or moment % 1 ~= 0 then
       error(BROKEN, 0)
     end
-    return { member = reply[1], total = tonumber(total), cost = tonumber(cost), moment = moment }
+    return { member = reply[1], total = total, cost = cost, moment = moment }
   end
 
   local function at_rank(c, rank)

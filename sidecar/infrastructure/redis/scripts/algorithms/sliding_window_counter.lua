@@ -1,15 +1,15 @@
--- sliding_window_counter: "index:count:before", the count of this interval and of the one before, of which
--- as much is still in use as the window still covers, in whole milliseconds, rounded up.
+-- sliding_window_counter: "moment:count:before", the moment of the last charge, the count of its interval and
+-- of the one before, of which as much is still in use as the window covers, in whole milliseconds, rounded up.
 ALGORITHMS.sliding_window_counter = {
   read = function(c)
-    local index, count, before = numbers(c.key, '^(%d+):(%d+):(%d+)$', c.window)
-    local current = quotient(c.now, c.window)
+    local moment, count, before = numbers(c.key, '^(%d+):(%d+):(%d+)$', 0)
+    c.now = math.max(c.now, moment or 0)
     c.window_ms = c.window / 1000
-    c.index, c.count, c.before = current, 0, 0
-    if index and index >= current then
-      c.index, c.count, c.before = index, count, before
-      c.now = math.max(c.now, index * c.window)
-    elseif index == current - 1 then
+    c.index, c.count, c.before = quotient(c.now, c.window), 0, 0
+    local passed = moment and c.index - quotient(moment, c.window)
+    if passed == 0 then
+      c.count, c.before = count, before
+    elseif passed == 1 then
       c.before = count
     end
   end,
@@ -29,7 +29,7 @@ ALGORITHMS.sliding_window_counter = {
 
   charge = function(c)
     c.count = c.count + c.cost
-    local state = table.concat({ written(c.index), written(c.count), written(c.before) }, ':')
+    local state = table.concat({ written(c.now), written(c.count), written(c.before) }, ':')
     redis.call('SET', c.key, state, 'PX', expiry(c))
   end,
 
