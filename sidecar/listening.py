@@ -1,5 +1,7 @@
 """Serving an aiohttp runner at an address, from the bind to the last answer."""
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -36,5 +38,7 @@ async def _bind(runner: BaseRunner, endpoint: Endpoint, name: str) -> None:
     try:
         await site.start()
     except OSError as error:
-        reason = error.strerror or str(error)
+        # asyncio's own text says the address again.
+        known = error.errno in errno.errorcode
+        reason = os.strerror(error.errno) if error.errno and known else error.strerror or str(error)
         raise CannotListen(f"{name}: cannot listen on {endpoint}: {reason}") from error

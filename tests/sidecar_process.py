@@ -33,7 +33,11 @@ def command(*arguments: str | Path) -> list[str]:
 def environment(**more: str) -> dict[str, str]:
     """This process's environment without what a configuration reads, and with `more`."""
     kept = {name: value for name, value in os.environ.items() if name not in _READ}
-    return kept | {"PYTHONPATH": str(Path(sidecar.__file__).parents[1]), "PYTHONWARNINGS": "default::ResourceWarning"} | more
+    return (
+        kept
+        | {"PYTHONPATH": str(Path(sidecar.__file__).parents[1]), "PYTHONWARNINGS": "default::ResourceWarning"}
+        | more
+    )
 
 
 class SidecarProcess:
@@ -108,7 +112,12 @@ class SidecarProcess:
             self.kill()
             pytest.fail(f"the sidecar does not stop:\n{self.log}")
         self._process = None
-        if code != 0 or '"level": "ERROR"' in self.log or "Traceback" in self.log or "ResourceWarning" in self.log:
+        if (
+            code != 0
+            or '"level": "ERROR"' in self.log
+            or "Traceback" in self.log
+            or "ResourceWarning" in self.log
+        ):
             pytest.fail(f"the sidecar ended with {code}, or something failed in it:\n{self.log}")
 
     def kill(self) -> None:

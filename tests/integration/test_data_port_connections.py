@@ -90,9 +90,7 @@ BODY = b"GET /authz/smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
 
 @pytest.mark.parametrize("size", [0, 1, 100, 2_000_000])
 @pytest.mark.parametrize("method", ["POST", "GET", "OPTIONS", "PROPFIND"])
-def test_a_body_is_read_past(
-    connection: Connection, caller: dict[str, str], method: str, size: int
-) -> None:
+def test_a_body_is_read_past(connection: Connection, caller: dict[str, str], method: str, size: int) -> None:
     """It is none of the limiter's business, whatever it holds."""
     body = (BODY * (size // len(BODY) + 1))[:size]
     assert used(connection.ask(method, "/authz/upload", caller, body)) == 1
@@ -120,6 +118,37 @@ def test_a_body_that_does_not_decompress_is_read_past(
     headers = {**caller, "Content-Encoding": encoding}
     assert used(connection.ask("POST", "/authz/upload", headers, b"no such thing" * 100)) == 1
     in_step(connection, caller, 2)
+
+
+@pytest.mark.parametrize("odd", ["FOO", "get"])
+def test_a_method_that_only_some_know_changes_nothing_about_the_connection(
+    connection: Connection, caller: dict[str, str], odd: str
+) -> None:
+    """Requests before it and after it, with bodies, upgrades and in one piece, stay in step."""
+    assert used(connection.ask("GET", "/authz/a", caller)) == 1
+    assert used(connection.ask(odd, "/authz/b", caller)) == 2
+    assert used(connection.ask("POST", "/authz/c", caller, BODY * 1000)) == 3
+    assert used(connection.ask(odd, "/authz/d", caller, BODY)) == 4
+    assert used(connection.ask("GET", "/authz/e", {**caller, **WEBSOCKET})) == 5
+    connection.send(request(odd, "/authz/f", caller) + request("HEAD", "/authz/g", caller))
+    assert used(connection.answer()) == 6
+    assert used(connection.answer("HEAD")) == 7
+    connection.send(request("GET", "/authz/h", caller) * 100)
+    assert [used(connection.answer()) for _ in range(100)] == [*range(8, 108)]
+
+
+def test_a_body_that_looks_like_a_request_of_an_odd_method_is_a_body(
+    connection: Connection, caller: dict[str, str]
+) -> None:
+    """It is read past, in the same piece or in one of its own, and never answered."""
+    smuggled = request("FOO", "/authz/smuggled?\xe9", caller)
+    connection.send(request("POST", "/authz/a", caller, b"")[:-4].replace(b"h: 0", b"h: %d" % len(smuggled)))
+    connection.send(b"\r\n\r\n")
+    connection.send(smuggled)
+    assert used(connection.answer()) == 1
+    in_step(connection, caller, 2)
+    connection.send(request("POST", "/authz/a", caller, smuggled) + request("GET", "/authz/b", caller))
+    assert [used(connection.answer()) for _ in range(2)] == [3, 4]
 
 
 def test_a_request_in_single_bytes_is_a_request(connection: Connection, caller: dict[str, str]) -> None:
@@ -169,9 +198,7 @@ def test_evaluate_without_a_body_says_so_also_to_who_expects_100(connection: Con
 
 
 @pytest.mark.parametrize("expectation", ["foo", "100-Continue, foo", ""])
-def test_evaluate_ignores_an_expectation_that_nobody_knows(
-    connection: Connection, expectation: str
-) -> None:
+def test_evaluate_ignores_an_expectation_that_nobody_knows(connection: Connection, expectation: str) -> None:
     """Instead of the framework's 417."""
     assert connection.ask("POST", "/v1/evaluate", {"Expect": expectation}, EVALUATE).status == 200
     assert connection.ask("POST", "/v1/evaluate", {}, EVALUATE).status == 200

@@ -6,13 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.http_parser import HttpRequestParserPy
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
+from sidecar.infrastructure.http.parsing import PatientParser
 from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 
 #: Envoy accepts 60 kB of headers by default and 96 kB as we configure it; aiohttp's own 8 kB would be a 400
 #: that ends the client's request.
-_LIMITS = {"max_line_size": 128 * 1024, "max_field_size": 128 * 1024, "max_headers": 512}
+_LIMITS: dict[str, Any] = {"max_line_size": 128 * 1024, "max_field_size": 128 * 1024, "max_headers": 512}
 #: Longer than any proxy keeps an idle connection, so that it is never we who close one just being used.
 KEEPALIVE_SECONDS = 3630
 #: How long an accepted request may take after the sidecar was told to stop.
@@ -26,6 +28,22 @@ class _Connection(RequestHandler):
     """aiohttp's connection, whose own errors are ours in form and repeat nothing of what was sent."""
 
     __slots__ = ()
+
+    def __init__(self, server: "DataServer", **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+
+        def patient() -> HttpRequestParserPy:
+            return HttpRequestParserPy(
+                self,
+                self._loop,
+                self._read_bufsize,
+                payload_exception=RequestPayloadError,
+                auto_decompress=False,
+                max_msg_queue_size=self._max_msg_queue_size,
+                **_LIMITS,
+            )
+
+        self._parser: Any = PatientParser(self._parser, patient)
 
     def handle_error(
         self,
@@ -58,7 +76,7 @@ class DataServer(web.Server):
         }
 
     def __call__(self) -> RequestHandler:
-        return _Connection(self, loop=asyncio.get_running_loop(), **self._options)
+        return _Connection(self, **self._options)
 
 
 def data_runner(handler: Handler) -> web.ServerRunner:

@@ -1,4 +1,4 @@
-"""What the tests of counters share: a clock to set, rules and checks in a line, and the stores they run on."""
+"""What the tests of counters share: a clock to set, rules and checks in a line, the stores they run on."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -55,7 +55,7 @@ class Undying(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         if args[0] not in ("EVAL", "EVALSHA"):
-            return await super().execute_command(*args, **options)
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         async with self.pipeline(transaction=True) as transaction:
             transaction.execute_command(*args)
             for key in args[3 : 3 + args[2]]:

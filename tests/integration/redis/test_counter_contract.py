@@ -110,8 +110,8 @@ async def test_sliding_window_counter_weighs_the_interval_before(
         (90, 0, 5, 0, 7.5),
         (90, 3, 8, 0, 7.5),
         (90, 9, 8, None, 7.5),
-        (65, 1, 12, 32.5, 32.5),
-        (59, 0, 12, 38.5, 38.5),
+        (65, 1, 8, 32.5, 32.5),
+        (59, 0, 8, 38.5, 38.5),
         (120, 0, 4, 0, 15),
         (180, 0, 0, 0, 0),
     ]
@@ -256,7 +256,7 @@ async def test_a_raised_burst_is_usable_at_once(counters: CounterStore) -> None:
 
 
 async def test_a_begun_token_is_missing_after_a_changed_rate(counters: CounterStore, clock: Clock) -> None:
-    """1.6 tokens are missing after 4 s at six a minute, and no fewer at seven, whose tokens have other parts."""
+    """1.6 tokens are missing after 4 s at six a minute, and no fewer at seven, whose parts are others."""
     await hit(counters, rule(Algorithm.TOKEN_BUCKET, 6))
     clock.at(4)
     await hit(counters, rule(Algorithm.TOKEN_BUCKET, 6))

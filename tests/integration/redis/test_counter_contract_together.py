@@ -142,7 +142,9 @@ LARGEST = [
     (rule(Algorithm.TOKEN_BUCKET, 1_000_001, 1, burst=9_007_199_254), 9_007_190_247),
     (rule(Algorithm.TOKEN_BUCKET, 1_000_000, 1, burst=MAX_INTEGER), MAX_INTEGER),
 ]
-largest = pytest.mark.parametrize(("counted", "empty_us"), LARGEST, ids=[f"{r.algorithm}-{r.limit}-{r.burst}" for r, _ in LARGEST])
+largest = pytest.mark.parametrize(
+    ("counted", "empty_us"), LARGEST, ids=[f"{r.algorithm}-{r.limit}-{r.burst}" for r, _ in LARGEST]
+)
 
 
 @largest

@@ -195,7 +195,9 @@ def test_a_token_bucket_never_admits_more_than_burst_and_refill(server: Server) 
         for first, (begin, _) in enumerate(passed):
             for last in range(first, len(passed)):
                 spent = sum(cost for _, cost in passed[first : last + 1])
-                refilled = (passed[last][0] - begin) * terms.limit  # in parts, of which a unit has `window_us`
+                refilled = (
+                    passed[last][0] - begin
+                ) * terms.limit  # in parts, of which a unit has `window_us`
                 assert (spent - terms.capacity) * terms.window_us <= refilled
 
     holds()

@@ -15,6 +15,7 @@ from sidecar.application.readiness import Readiness
 from sidecar.application.store_watch import StoreWatch
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.rule import Client
+from tests.parts import until
 
 STORED = StoredClient(Client(id="stored"), datetime(2024, 1, 15, 10, tzinfo=UTC))
 
@@ -108,8 +109,7 @@ async def test_it_looks_again_and_again_until_it_is_cancelled(monkeypatch: pytes
     monkeypatch.setattr(store_watch, "INTERVAL_SECONDS", 0)
     store = Store(pings=False)
     task = asyncio.create_task(watch(store, Readiness()).run())
-    while len(store.looks) < 5:
-        await asyncio.sleep(0)
+    await until(lambda: len(store.looks) >= 5, "five looks")
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -20,7 +20,8 @@
 -- Expired entries that one call may remove, so that no call holds the server for long.
 local removable = 1000
 local ALGORITHMS = {}
-local BROKEN = {}
+-- A string: a table that no pcall catches ends a Redis 7.0.
+local BROKEN = 'broken state'
 
 local now = tonumber(ARGV[1])
 if not now then

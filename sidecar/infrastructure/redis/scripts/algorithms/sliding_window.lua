@@ -7,7 +7,7 @@ do
     local digits, cost = string.match(reply[1], '^(%d+):(%d+)$')
     local total, moment = tonumber(digits), tonumber(reply[2])
     cost = tonumber(cost)
-    if not total or #digits ~= 16 or cost < 1 or math.max(total, moment) > 2 ^ 53 or moment % 1 ~= 0 then
+    if not total or #digits ~= 16 or cost < 1 or math.max(total, moment) >= 2 ^ 53 or moment % 1 ~= 0 then
       error(BROKEN, 0)
     end
     return { member = reply[1], total = total, cost = cost, moment = moment }

@@ -1,0 +1,65 @@
+"""Reading a request line that aiohttp's fast parser does not take, and never mistaking a body for one.
+
+The fast one (llhttp) knows a list of methods and no raw UTF-8 in a target. HTTP/2 callers may send both, and
+proxies pass them on: a 400 of ours would end a request that the application would have answered. aiohttp's
+parser in Python takes both, but is slow. So it gets only what the fast one refused, and from there on the
+rest of the connection: no two parsers ever disagree about where one of its requests ends.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp.http_exceptions import BadHttpMethod, InvalidURLError
+from aiohttp.streams import EMPTY_PAYLOAD
+
+Fed = tuple[Sequence[Any], bool, bytes]
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class PatientParser:
+    """Stands where aiohttp keeps the parser of a connection; `patient` makes the one that takes more."""
+
+    def __init__(self, fast: Any, patient: Callable[[], Any]) -> None:
+        self._parser = fast
+        self._patient: Callable[[], Any] | None = patient
+        #: What came since a request is known to begin here; `None` where that is not known.
+        self._begun: list[bytes] | None = []
+        self._unread = 0
+
+    def feed_data(self, data: bytes) -> Fed:
+        if self._begun is not None:
+            self._begun.append(data)
+        try:
+            fed: Fed = self._parser.feed_data(data)
+        except (BadHttpMethod, InvalidURLError):
+            if self._patient is None or self._begun is None:
+                raise
+            return self._begin_again(b"".join(self._begun), self._patient())
+        if (messages := fed[0]) and self._patient is not None:
+            self._unread += len(messages)
+            self._begun = [] if self._ends_with(messages, data) else None
+        return fed
+
+    def message_consumed(self) -> None:
+        self._unread -= 1
+        self._parser.message_consumed()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    def _begin_again(self, begun: bytes, patient: Any) -> Fed:
+        self._parser, self._patient, self._begun = patient, None, None
+        fed: Fed = patient.feed_data(begun)
+        return fed
+
+    def _ends_with(self, messages: Sequence[Any], data: bytes) -> bool:
+        """Whether the data ended with a request without a body, so that what comes next is another one.
+
+        With several in the data, or unread, the parser may have kept some of it for later.
+        """
+        return (
+            self._unread == len(messages) == 1
+            and messages[0][1] is EMPTY_PAYLOAD
+            and data.endswith(_END_OF_HEAD)
+            and data.count(_END_OF_HEAD) == 1
+        )
