@@ -27,6 +27,7 @@ _MAX_LENGTH = 128
 _NEEDS_HASH = re.compile("[:|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN_TYPES = ("none", "session_id", "ip_user_agent", "ip", "user_id")
 _NAMED_TYPES = ("header", "cookie", "path", "jwt_claim")
+_WITH_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?")
 _CLAIM = re.compile(r"[!-~]{1,128}")  # some issuers name claims by URL
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
@@ -95,10 +96,8 @@ def canonical_address(text: str) -> Address | None:
     if len(text) > _MAX_LENGTH:
         return None
     text = text.strip().strip('"')
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
+    if match := _WITH_PORT.fullmatch(text):
+        text = match[1] or match[2]
     text = text.partition("%")[0]
     try:
         # Not ip_address(): its error message is built from both failures, and this is on the hot path.

@@ -36,8 +36,8 @@ class RequestMetadata:
 
 
 def canonical_host(host: str) -> str:
-    """Lower case, without port and final dot: the form in which hosts are compared."""
-    host = host.strip().lower()
+    """Lower case, without user, port and final dot: the form in which hosts are compared."""
+    host = host.strip().lower().rpartition("@")[2]
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     name, _, port = host.rpartition(":")

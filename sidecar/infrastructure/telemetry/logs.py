@@ -96,5 +96,6 @@ class RefusalLog:
 
 
 def _hashed(identifier: str) -> str:
-    """Enough to tell callers apart; sessions and credentials stay out of the logs."""
-    return hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    """Enough to tell callers apart, and to find one whose session is known; nothing secret is in the logs."""
+    value = identifier.removeprefix("=")
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:8]

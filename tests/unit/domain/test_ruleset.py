@@ -76,6 +76,7 @@ def client_of(host: str = "", client_id: str | None = None, default: str | None 
         ("x.eu.example.com", "narrow"),
         ("x.y.eu.example.com", "narrow"),
         ("eu.example.com", "wide"),
+        ("user@api.example.com:80", "exact"),
         ("example.com", "fallback"),
         ("evilexample.com", "fallback"),
         ("api.example.com.evil.net", "fallback"),

@@ -108,7 +108,7 @@ def test_a_refusal_names_rule_client_reason_request_and_eight_digits_of_who(
             "reason": "quota_exceeded",
             "client": "c",
             "rule": "r",
-            "identifier": hashlib.sha256(b"=secret").hexdigest()[:8],
+            "identifier": hashlib.sha256(b"secret").hexdigest()[:8],
             "request_id": "id-1",
             "not_logged": 0,
         }
