@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,22 +17,24 @@ from sidecar.application.readiness import Readiness
 from sidecar.application.store_watch import StoreWatch
 from sidecar.application.usage import CounterUsage
 from sidecar.domain.identity import IdentityOptions
-from sidecar.domain.rule import Client
 from sidecar.domain.ruleset import Policy, RuleSet
 from sidecar.infrastructure.admin.access import AdminKey
-from sidecar.infrastructure.admin.api import AdminApi, admin_runner
+from sidecar.infrastructure.admin.api import OpenRoutes, admin_runner, routes
+from sidecar.infrastructure.admin.clients import ClientRoutes
+from sidecar.infrastructure.admin.counters import CounterRoutes
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.http.front import Front
 from sidecar.infrastructure.http.server import data_runner
 from sidecar.infrastructure.http.sources import Sources
-from sidecar.infrastructure.redis.clients import RedisClientRepository
 from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
 from sidecar.infrastructure.telemetry.logs import RefusalLog
 from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
+from sidecar.infrastructure.validation import dump
 from sidecar.listening import listening
 
 #: What is no request's decision, such as keeping a client, may take longer than one.
@@ -63,7 +65,7 @@ async def serve(
         )
         await stack.enter_async_context(
             listening(
-                admin_runner(sidecar.api, _admin_keys(settings)),
+                admin_runner(sidecar.admin_routes, _admin_keys(settings)),
                 settings.listen.admin_endpoint,
                 "listen.admin",
             )
@@ -77,33 +79,42 @@ async def serve(
 
 
 class _Sidecar:
-    """All objects of a running sidecar."""
+    """All objects of a running sidecar; `apply` gives them a configuration, the first one and later ones."""
 
     def __init__(self, configuration: Configuration, counting: Redis, control: Redis) -> None:
-        settings, policy = configuration.settings, _policy(configuration.settings)
-        metrics = Metrics(embedded=_is_embedded(settings))
+        store = configuration.settings.store
+        metrics = Metrics(embedded=_is_embedded(configuration.settings))
         observers = Observers(metrics, RefusalLog())
         counters = RedisCounterStore(
             counting,
-            prefix=settings.store.key_prefix,
-            timeout_seconds=settings.store.timeout_ms / 1000,
+            prefix=store.key_prefix,
+            timeout_seconds=store.timeout_ms / 1000,
             observe=metrics.store_answered,
         )
-        evaluator = RateLimitEvaluator(
-            RuleSet(configuration.clients, policy), counters, observers, settings.store.on_unavailable
-        )
-
-        def publish(clients: Iterable[Client]) -> None:
-            evaluator.rule_set = RuleSet(clients, policy)
-
-        repository = RedisClientRepository(control, prefix=settings.store.key_prefix)
-        directory = ClientDirectory(_file_clients(configuration), repository, publish)
+        self._evaluator = RateLimitEvaluator(counters, observers)
+        self._usage = CounterUsage(counters)
+        control_store = RedisControlStore(control, prefix=store.key_prefix)
+        self._directory = ClientDirectory(control_store, self._publish, dump)
         self.readiness = Readiness()
-        self.watch = StoreWatch(counters, directory, self.readiness, metrics.store_reachable)
-        self.front = Front(
-            evaluator, _sources(settings), self.readiness, observers, settings.response.unavailable_status
+        self.watch = StoreWatch(control_store, self._directory, self.readiness, metrics.store_reachable)
+        self.front = Front(self._evaluator, self.readiness, observers)
+        self.admin_routes = routes(
+            OpenRoutes(self.readiness, metrics.page),
+            ClientRoutes(self._directory),
+            CounterRoutes(self._directory, self._usage),
         )
-        self.api = AdminApi(directory, CounterUsage(counters, policy.identity), self.readiness, metrics.page)
+        self.apply(configuration)
+
+    def apply(self, configuration: Configuration) -> None:
+        """Everything at once, between two requests."""
+        settings = configuration.settings
+        self._evaluator.on_unavailable = settings.store.on_unavailable
+        self.front.sources = _sources(settings)
+        self.front.unavailable_status = settings.response.unavailable_status
+        self._directory.use_files(_file_clients(configuration), _policy(settings))
+
+    def _publish(self, rule_set: RuleSet) -> None:
+        self._evaluator.rule_set = self._usage.rule_set = rule_set
 
 
 def _stop_on_signals() -> asyncio.Event:

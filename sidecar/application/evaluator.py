@@ -13,17 +13,11 @@ from sidecar.domain.ruleset import RuleSet
 class RateLimitEvaluator:
     """Decides requests by the current rules; `rule_set` is replaced whole, between two requests."""
 
-    def __init__(
-        self,
-        rule_set: RuleSet,
-        counters: CounterStore,
-        observer: Observer,
-        on_unavailable: OnUnavailable = OnUnavailable.ALLOW,
-    ) -> None:
-        self.rule_set = rule_set
+    def __init__(self, counters: CounterStore, observer: Observer) -> None:
+        self.rule_set = RuleSet()
+        self.on_unavailable = OnUnavailable.ALLOW
         self._counters = counters
         self._observer = observer
-        self._on_unavailable = on_unavailable
 
     async def evaluate(self, request: RequestMetadata) -> Decision:
         """Always a decision: a store that is away is one of the things decided about."""
@@ -36,5 +30,5 @@ class RateLimitEvaluator:
         try:
             counted = await self._counters.hit(checks, charge=request.cost > 0)
         except StoreUnavailable:
-            return decide_without_store(checks, self._on_unavailable)
+            return decide_without_store(checks, self.on_unavailable)
         return decide(checks, counted)

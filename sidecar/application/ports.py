@@ -1,13 +1,13 @@
 """What the application needs of the outside, as protocols: the store, and someone who watches."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from sidecar.domain.decision import Check, Counted, Decision
 from sidecar.domain.request import RequestMetadata
-from sidecar.domain.rule import Client
+from sidecar.domain.rule import Client, Enforcement, Rule
 
 
 class StoreUnavailable(Exception):
@@ -25,8 +25,16 @@ class CounterStore(Protocol):
         the order of the checks. Raises `StoreUnavailable`, and then says nothing about whether it charged.
         """
 
-    async def ping(self) -> None:
-        """Raises `StoreUnavailable` when the store does not answer."""
+    async def forget(self, checks: Sequence[Check]) -> int:
+        """Begin these counters anew; how many there were. Raises `StoreUnavailable`."""
+
+    async def identifiers(
+        self, client_id: str, rule: Rule, resets: int, cursor: int
+    ) -> tuple[int, list[str]]:
+        """Some of the identifiers that have a counter under a rule, and the cursor for more (0: no more).
+
+        Costs decisions nothing but the server's time for a bounded step. Raises `StoreUnavailable`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +46,60 @@ class StoredClient:
     version: str = ""
 
 
-class ClientRepository(Protocol):
-    """The clients that the API made. Every method raises `StoreUnavailable`."""
+@dataclass(frozen=True, slots=True)
+class ControlState:
+    """Everything that the API made, as of one version; versions have no order."""
 
-    async def all(self) -> Mapping[str, StoredClient]: ...
+    version: str = ""
+    clients: Mapping[str, StoredClient] = field(default_factory=dict)
+    #: (client id, rule id) → how often its counters were reset; the rule "*" stands for all.
+    resets: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    #: Stands above the files' own.
+    enforcement: Enforcement | None = None
 
-    async def get(self, client_id: str) -> StoredClient | None: ...
 
-    async def replace(self, client_id: str, old: StoredClient | None, new: StoredClient | None) -> bool:
-        """Put `new` in the place of `old` in one step; `None` stands for absent.
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who changed what, when (UTC). `before` and `after` are JSON-able, `None` for absent."""
 
-        False, with nothing changed, when what is stored no longer has the version of `old`.
-        """
+    at: datetime
+    by: str
+    action: str
+    subject: str
+    before: Any = None
+    after: Any = None
+
+
+class ControlStore(Protocol):
+    """What the API keeps, shared by all replicas. Every method raises `StoreUnavailable`.
+
+    Each change is one step: it is made, in the audit list and announced, or nothing has happened.
+    """
+
+    async def version(self) -> str: ...
+
+    async def load(self) -> ControlState: ...
+
+    async def replace_client(
+        self, client_id: str, old: StoredClient | None, new: StoredClient | None, entry: AuditEntry
+    ) -> bool:
+        """Put `new` in the place of `old`; `None` stands for absent. False when `old` is no longer stored."""
+
+    async def replace_enforcement(
+        self, old: Enforcement | None, new: Enforcement | None, entry: AuditEntry
+    ) -> bool: ...
+
+    async def reset(self, client_id: str, rule_id: str, entry: AuditEntry) -> None:
+        """Begin new counters for a rule, or for all of a client (`*`)."""
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Nothing but an entry in the audit list."""
+
+    async def audit(self, skip: int, limit: int) -> Sequence[AuditEntry]:
+        """The newest entries first; at most 1,000 are kept."""
+
+    def announcements(self) -> AsyncIterator[None]:
+        """One `None` for each change that is announced, while the connection lasts; some may be lost."""
 
 
 class Observer(Protocol):

@@ -1,57 +1,69 @@
-"""Looks after the store while the sidecar serves: is it there, and which clients does it hold."""
+"""Looks after the store while the sidecar serves: is it there, and has somebody changed the rules.
+
+Announcements make a change take effect at once; asking for the version every second makes it take effect even
+if every announcement is lost, after a cut connection and after a restart of the store.
+"""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
 from sidecar.application.clients import ClientDirectory
-from sidecar.application.ports import CounterStore, StoreUnavailable
+from sidecar.application.ports import ControlStore, StoreUnavailable
 from sidecar.application.readiness import Readiness
 
-#: So often that the store's return is noticed within two seconds.
-INTERVAL_SECONDS = 1.0
+#: So often that a change is in force everywhere within a second, even if nobody hears of it.
+INTERVAL_SECONDS = 0.8
 _log = logging.getLogger("sidecar.store")
 
 
 class StoreWatch:
-    """Keeps `Readiness` true, and loads the clients that the store holds as soon as it can be asked.
+    """Keeps `Readiness` and the directory true.
 
     `on_look` is told after each look whether the store is reachable.
     """
 
     def __init__(
         self,
-        counters: CounterStore,
+        store: ControlStore,
         directory: ClientDirectory,
         readiness: Readiness,
         on_look: Callable[[bool], None] = lambda reachable: None,
     ) -> None:
-        self._counters = counters
+        self._store = store
         self._directory = directory
         self._readiness = readiness
         self._on_look = on_look
-        self._loaded = False
+        self._announced = asyncio.Event()
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(INTERVAL_SECONDS)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen())
+            while True:
+                self._announced.clear()
+                await self.look()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL_SECONDS):
+                        await self._announced.wait()
 
     async def look(self) -> None:
         """One look; says so in the log when the store has come or gone."""
         try:
-            await self._ask()
+            await self._directory.refresh()
         except StoreUnavailable as error:
             self._found(reachable=False, error=str(error))
         else:
             self._found(reachable=True)
 
-    async def _ask(self) -> None:
-        await self._counters.ping()
-        if not self._loaded:
-            await self._directory.load()
-            self._loaded = True
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for _ in self._store.announcements():
+                    self._announced.set()
+            except StoreUnavailable:
+                await asyncio.sleep(INTERVAL_SECONDS)
 
     def _found(self, *, reachable: bool, **details: str) -> None:
         if self._readiness.store_reachable is not reachable:

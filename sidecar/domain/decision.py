@@ -38,6 +38,8 @@ class Check:
     capacity: int
     cost: int
     shadow: bool = False
+    #: How often the rule's counters were reset: each time others are begun.
+    resets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,31 @@ def fallback_to_address(address: Address | None, options: IdentityOptions) -> st
 FALLBACK_SHARED = "~shared"
 
 
+def shown_identifier(identifier_type: str | tuple[str, ...] | None, text: str) -> str:
+    """An identifier's text as people may see it: secrets as eight digits of their hash."""
+    kinds = identifier_types(identifier_type)
+    parts = text.split("|", len(kinds) - 1) if len(kinds) > 1 else [text]
+    if text.startswith("~") or len(parts) != len(kinds):
+        return text.removeprefix("~")
+    return "|".join(_shown(kind, part) for kind, part in zip(kinds, parts, strict=True))
+
+
+def _shown(kind: str, text: str) -> str:
+    if kind == "session_id" or kind.startswith(("cookie:", "header:")):
+        return hashed(text)
+    return text[1:]
+
+
+def hashed(text: str) -> str:
+    """Enough to tell callers apart, and to find one whose session is known.
+
+    A value that is counted by its SHA-256 already shows the beginning of it, so both ways agree.
+    """
+    if text.startswith("#"):
+        return text[1:9]
+    return hashlib.sha256(text.removeprefix("=").encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
 class IdentifierReader:
     """Reads the identifier of one rule from requests; made once per rule.
 

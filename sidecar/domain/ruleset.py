@@ -23,6 +23,8 @@ from sidecar.domain.rule import BLOCK, UNLIMITED, Client, Enforcement, Mode, OnM
 #: ones first; `sidecar check` refuses configurations in which a request could meet more.
 MAX_CHECKS = 64
 MAX_HOST = 255  # "*." and a name of 253 characters
+#: Stands for all rules of a client where counters are reset.
+ALL_RULES = "*"
 _STRENGTH = [Enforcement.OFF, Enforcement.SHADOW, Enforcement.ON]
 
 
@@ -40,14 +42,24 @@ class Policy:
 class RuleSet:
     """Finds the client and the rules of a request. Later clients of the same id replace earlier ones."""
 
-    def __init__(self, clients: Iterable[Client] = (), policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        clients: Iterable[Client] = (),
+        policy: Policy | None = None,
+        resets: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:
         self.policy = policy or Policy()
-        self._clients = {client.id: _ClientRules(client, self.policy) for client in clients}
+        self._resets = resets or {}
+        self._clients = {client.id: _ClientRules(client, self.policy, self._resets) for client in clients}
         self._hosts = {host: rules for rules in self._clients.values() for host in rules.client.hosts}
 
     def client(self, client_id: str) -> Client | None:
         found = self._clients.get(client_id)
         return found.client if found else None
+
+    def resets(self, client_id: str, rule_id: str) -> int:
+        """How often this rule's counters were reset."""
+        return _resets(self._resets, client_id, rule_id)
 
     def checks_for(self, request: RequestMetadata) -> "list[Check] | Decision":
         """The checks that the store has to count (at most 64), or the decision where nothing is counted."""
@@ -81,9 +93,10 @@ class _CompiledRule:
     reader: IdentifierReader
     overrides: Mapping[tuple[str, ...], int | str]
     specificity: tuple[tuple[int, int], bool]
+    resets: int
 
     @classmethod
-    def of(cls, rule: Rule, policy: Policy, *, shadow: bool) -> "_CompiledRule":
+    def of(cls, rule: Rule, policy: Policy, *, shadow: bool, resets: int) -> "_CompiledRule":
         pattern = RoutePattern.parse(rule.route)
         methods = rule.methods
         reader = IdentifierReader(rule.identifier_type, dict(pattern.parameters), policy.identity)
@@ -96,19 +109,23 @@ class _CompiledRule:
             reader=reader,
             overrides={reader.parse(name): limit for name, limit in rule.overrides.items()},
             specificity=(pattern.specificity, methods is not None),
+            resets=resets,
         )
 
 
 class _ClientRules:
     """The rules of one client, ready to be asked."""
 
-    def __init__(self, client: Client, policy: Policy) -> None:
+    def __init__(self, client: Client, policy: Policy, resets: Mapping[tuple[str, str], int]) -> None:
         self.client = client
         self._policy = policy
         self._enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
         self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
         shadow = self._enforcement is Enforcement.SHADOW
-        self._index = _RouteIndex(_CompiledRule.of(rule, policy, shadow=shadow) for rule in client.rules)
+        self._index = _RouteIndex(
+            _CompiledRule.of(rule, policy, shadow=shadow, resets=_resets(resets, client.id, rule.id))
+            for rule in client.rules
+        )
 
     def checks_for(self, request: RequestMetadata) -> list[Check] | Decision:
         if self._enforcement is Enforcement.OFF:
@@ -181,7 +198,16 @@ class _ClientRules:
         terms = rule.terms(int(limit))
         # What can never fit need not be larger than the doubles of the scripts hold.
         cost = min(rule.cost * (request.cost or 1), 2 * terms.capacity)
-        return Check(self.client.id, rule, identifier, terms.limit, terms.capacity, cost, compiled.shadow)
+        return Check(
+            client_id=self.client.id,
+            rule=rule,
+            identifier=identifier,
+            limit=terms.limit,
+            capacity=terms.capacity,
+            cost=cost,
+            shadow=compiled.shadow,
+            resets=compiled.resets,
+        )
 
     def _missing(self, compiled: _CompiledRule, request: RequestMetadata) -> str | None:
         match compiled.on_missing:
@@ -191,6 +217,11 @@ class _ClientRules:
                 return FALLBACK_SHARED
             case OnMissing.DENY:
                 return None
+
+
+def _resets(resets: Mapping[tuple[str, str], int], client_id: str, rule_id: str) -> int:
+    """Those of the rule, and those of all of the client's rules."""
+    return resets.get((client_id, rule_id), 0) + resets.get((client_id, ALL_RULES), 0)
 
 
 def _refused(reason: Reason, client: Client, rule: Rule) -> Decision:

@@ -37,6 +37,7 @@ def guard(keys: Sequence[AdminKey]) -> Middleware:
             return _forbidden("expected a valid key in X-Admin-Key")
         if not found.may_change and request.method not in _READING:
             return _forbidden(f"the key {found.name!r} may read only")
+        request["by"] = found.name
         return await handler(request)
 
     return check

@@ -36,19 +36,12 @@ class Watcher(Protocol):
 class Front:
     """Answers every request to the data port."""
 
-    def __init__(
-        self,
-        evaluator: RateLimitEvaluator,
-        sources: Sources,
-        readiness: Readiness,
-        watcher: Watcher,
-        unavailable_status: int,
-    ) -> None:
+    def __init__(self, evaluator: RateLimitEvaluator, readiness: Readiness, watcher: Watcher) -> None:
+        self.sources = Sources()
+        self.unavailable_status = 503
         self._evaluator = evaluator
-        self._sources = sources
         self._readiness = readiness
         self._watcher = watcher
-        self._unavailable_status = unavailable_status
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         request_id = _request_id(request.headers.get("X-Request-ID", ""))
@@ -76,11 +69,11 @@ class Front:
         return _error(404, "nothing is served at this path; Envoy needs path_prefix: /authz")
 
     async def _ask(self, call: Call) -> Answer:
-        request = envoy.read(call, self._sources)
+        request = envoy.read(call, self.sources)
         if request.address is None:
             self._watcher.unreadable_address()
         decision = await self._evaluator.evaluate(request)
-        return envoy.write(decision, self._unavailable_status)
+        return envoy.write(decision, self.unavailable_status)
 
     async def _evaluate(self, request: web.BaseRequest, request_id: str) -> Answer:
         if request.method != "POST":
@@ -99,7 +92,7 @@ class Front:
         if decision.reason is Reason.IDENTIFIER_MISSING:
             missing = [("identifier", f"the rule {decision.rule_id!r} needs another identifier")]
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(missing))
-        return evaluate.write(decision, self._unavailable_status)
+        return evaluate.write(decision, self.unavailable_status)
 
     def _ready(self) -> Answer:
         return Answer(self._readiness.status, {"Content-Type": "text/plain"}, self._readiness.word.encode())

@@ -15,11 +15,14 @@ from redis.asyncio import Redis
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted, Usage
+from sidecar.domain.rule import Rule
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.connection import translated
 from sidecar.infrastructure.redis.script import Script
 
 LAYOUT = "v1"
+#: Keys that one step of a search looks at.
+SCAN_KEYS = 1000
 
 
 class RedisCounterStore:
@@ -55,15 +58,29 @@ class RedisCounterStore:
         self._observe(time.perf_counter() - started)
         return _counted(reply, len(checks))
 
-    async def ping(self) -> None:
+    async def forget(self, checks: Sequence[Check]) -> int:
         with translated():
-            async with asyncio.timeout(self._timeout):
-                await self._redis.ping()
+            return int(await self._redis.unlink(*[self._key(check) for check in checks]))
+
+    async def identifiers(
+        self, client_id: str, rule: Rule, resets: int, cursor: int
+    ) -> tuple[int, list[str]]:
+        begin = self._begin(client_id, rule, resets)
+        with translated():
+            # "." and "-" are no wildcards, braces neither; ids and prefix have nothing else that is special.
+            following, keys = await self._redis.scan(cursor, match=f"{begin}*", count=SCAN_KEYS)
+        return int(following), [_text(key).removeprefix(begin) for key in keys]
 
     def _key(self, check: Check) -> str:
-        rule = check.rule
-        counter = f"{{{check.client_id}}}:{rule.id}:{rule.generation}:{check.identifier}"
-        return f"{self._prefix}:{LAYOUT}:{counter}"
+        return self._begin(check.client_id, check.rule, check.resets) + check.identifier
+
+    def _begin(self, client_id: str, rule: Rule, resets: int) -> str:
+        generation = f"{rule.generation}.{resets}" if resets else rule.generation
+        return f"{self._prefix}:{LAYOUT}:{{{client_id}}}:{rule.id}:{generation}:"
+
+
+def _text(key: bytes | str) -> str:
+    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key
 
 
 def _arguments(check: Check) -> Iterator[str | int]:

@@ -1,6 +1,5 @@
 """Logs: JSON lines on stdout. Bounded by time, not by traffic: a flood of refusals is one line a second."""
 
-import hashlib
 import json
 import logging
 import sys
@@ -10,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sidecar.domain.decision import Decision
+from sidecar.domain.identity import hashed
 from sidecar.domain.request import RequestMetadata
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -80,7 +80,7 @@ class RefusalLog:
                 "reason": decision.reason.value,
                 "client": decision.client_id,
                 "rule": decision.rule_id,
-                "identifier": _hashed(state.check.identifier) if state else None,
+                "identifier": hashed(state.check.identifier) if state else None,
                 "request_id": request.request_id,
                 "not_logged": held_back,
             },
@@ -93,9 +93,3 @@ class RefusalLog:
                 "is client_ip.header what the proxy sends?",
                 extra={"not_logged": held_back},
             )
-
-
-def _hashed(identifier: str) -> str:
-    """Enough to tell callers apart, and to find one whose session is known; nothing secret is in the logs."""
-    value = identifier.removeprefix("=")
-    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:8]

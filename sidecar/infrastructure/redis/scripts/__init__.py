@@ -12,5 +12,5 @@ def hit() -> str:
     return (_FOLDER / "hit.lua").read_text(encoding="utf-8").replace("--@algorithms", joined)
 
 
-def replace_client() -> str:
-    return (_FOLDER / "replace_client.lua").read_text(encoding="utf-8")
+def change_control() -> str:
+    return (_FOLDER / "change_control.lua").read_text(encoding="utf-8")

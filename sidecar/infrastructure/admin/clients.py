@@ -1,0 +1,134 @@
+"""Clients and their policies. What is changed here is kept in the store and stands above the files."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from sidecar.application.clients import ClientDirectory, KnownClient, rule_of
+from sidecar.domain.rule import Client, Rule
+from sidecar.infrastructure.admin.answers import integer_query, json_answer, json_object, merged
+from sidecar.infrastructure.validation import Rejected, body_reader, dump
+
+_read_client = body_reader(Client)
+_read_rule = body_reader(Rule)
+MAX_PAGE = 1000
+T = TypeVar("T")
+
+
+class ClientRoutes:
+    """Lists, reads, makes, replaces, changes and deletes clients and policies."""
+
+    def __init__(self, directory: ClientDirectory) -> None:
+        self._directory = directory
+
+    async def list_clients(self, request: web.Request) -> web.Response:
+        known = self._directory.all()
+        page, following = _page(request, [one.client.id for one in known], known)
+        return json_answer(200, {"clients": [_client(one) for one in page], "next": following})
+
+    async def create_client(self, request: web.Request) -> web.Response:
+        created = await self._directory.create(_read_client(await request.read()), request["by"])
+        return _with_etag(201, created, Location=f"/v1/clients/{created.client.id}")
+
+    async def read_client(self, request: web.Request) -> web.Response:
+        return _with_etag(200, self._directory.get(request.match_info["client_id"]))
+
+    async def replace_client(self, request: web.Request) -> web.Response:
+        body = _same_id(json_object(await request.read()), request.match_info["client_id"])
+        client = _read_client(json.dumps(body).encode())
+        return _with_etag(200, await self._directory.put(client, _if_match(request), request["by"]))
+
+    async def change_client(self, request: web.Request) -> web.Response:
+        client_id = request.match_info["client_id"]
+        patch = _same_id(json_object(await request.read()), client_id)
+
+        def change(client: Client) -> Client:
+            return _read_client(json.dumps(merged(dump(client), patch)).encode())
+
+        changed = await self._directory.change(client_id, change, _if_match(request), request["by"])
+        return _with_etag(200, changed)
+
+    async def delete_client(self, request: web.Request) -> web.Response:
+        await self._directory.delete(request.match_info["client_id"], _if_match(request), request["by"])
+        return web.Response(status=204)
+
+    async def list_policies(self, request: web.Request) -> web.Response:
+        known = self._directory.get(request.match_info["client_id"])
+        rules = known.client.rules
+        page, following = _page(request, [rule.id for rule in rules], list(rules))
+        body = {"policies": [dump(rule) for rule in page], "next": following}
+        return json_answer(200, body, ETag=f'"{known.etag}"')
+
+    async def create_policy(self, request: web.Request) -> web.Response:
+        client_id, rule = request.match_info["client_id"], _read_rule(await request.read())
+        added = await self._directory.add_rule(client_id, rule, _if_match(request), request["by"])
+        return json_answer(201, dump(added), Location=f"/v1/clients/{client_id}/policies/{added.id}")
+
+    async def read_policy(self, request: web.Request) -> web.Response:
+        known = self._directory.get(request.match_info["client_id"])
+        rule = rule_of(known.client, request.match_info["policy_id"])
+        return json_answer(200, dump(rule), ETag=f'"{known.etag}"')
+
+    async def replace_policy(self, request: web.Request) -> web.Response:
+        policy_id = request.match_info["policy_id"]
+        body = _same_id(json_object(await request.read()), policy_id)
+        rule = _read_rule(json.dumps(body).encode())
+        return await self._changed_policy(request, lambda old: rule)
+
+    async def change_policy(self, request: web.Request) -> web.Response:
+        patch = _same_id(json_object(await request.read()), request.match_info["policy_id"])
+        return await self._changed_policy(
+            request, lambda old: _read_rule(json.dumps(merged(dump(old), patch)).encode())
+        )
+
+    async def delete_policy(self, request: web.Request) -> web.Response:
+        await self._directory.change_rule(
+            request.match_info["client_id"],
+            request.match_info["policy_id"],
+            lambda old: None,
+            _if_match(request),
+            request["by"],
+        )
+        return web.Response(status=204)
+
+    async def _changed_policy(self, request: web.Request, change: Callable[[Rule], Rule]) -> web.Response:
+        changed = await self._directory.change_rule(
+            request.match_info["client_id"],
+            request.match_info["policy_id"],
+            change,
+            _if_match(request),
+            request["by"],
+        )
+        return json_answer(200, dump(changed))
+
+
+def _page(request: web.Request, ids: list[str], values: list[T]) -> tuple[list[T], str | None]:
+    """The values after the id `?after=`, at most `?limit=`, and the id to go on after."""
+    limit = integer_query(request, "limit", 100, 1, MAX_PAGE)
+    after = request.query.get("after")
+    start = ids.index(after) + 1 if after in ids else sum(each <= after for each in ids) if after else 0
+    page = values[start : start + limit]
+    return page, ids[start + limit - 1] if start + limit < len(ids) else None
+
+
+def _if_match(request: web.Request) -> str | None:
+    """The state that the caller has seen; `*` and no header stand for any."""
+    written = request.headers.get("If-Match", "*").strip()
+    return None if written == "*" else written.strip('"')
+
+
+def _same_id(body: dict[str, Any], path_id: str) -> dict[str, Any]:
+    if body.setdefault("id", path_id) != path_id:
+        raise Rejected([(("id",), f"expected {path_id!r}, as in the path, or nothing")])
+    return body
+
+
+def _client(known: KnownClient) -> dict[str, Any]:
+    created_at = known.created_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**dump(known.client), "created_at": created_at, "source": known.source}
+
+
+def _with_etag(status: int, known: KnownClient, **headers: str) -> web.Response:
+    return json_answer(status, _client(known), ETag=f'"{known.etag}"', **headers)

@@ -1,0 +1,55 @@
+"""Counters: what they say, who uses most, and how to begin them anew."""
+
+from dataclasses import asdict
+
+from aiohttp import web
+
+from sidecar.application.clients import ClientDirectory, rule_of
+from sidecar.application.usage import CounterUsage
+from sidecar.domain.ruleset import ALL_RULES
+from sidecar.infrastructure.admin.answers import integer_query, json_answer
+from sidecar.infrastructure.validation import Rejected, dump
+
+
+class CounterRoutes:
+    """Reads and resets the counters of a client."""
+
+    def __init__(self, directory: ClientDirectory, usage: CounterUsage) -> None:
+        self._directory = directory
+        self._usage = usage
+
+    async def read_state(self, request: web.Request) -> web.Response:
+        client = self._directory.get(request.match_info["client_id"]).client
+        counts = await self._usage.counts(client, request.query.get("identifier"))
+        rules = [
+            {**dump(rule), "current_count": count} for rule, count in zip(client.rules, counts, strict=True)
+        ]
+        return json_answer(200, {"client_id": client.id, "rules": rules})
+
+    async def list_identifiers(self, request: web.Request) -> web.Response:
+        client = self._directory.get(request.match_info["client_id"]).client
+        rule = rule_of(client, request.match_info["policy_id"])
+        cursor = integer_query(request, "cursor", 0, 0, 2**64 - 1)
+        following, page = await self._usage.identifiers(client, rule, cursor)
+        body = {"identifiers": [asdict(one) for one in page], "next": str(following) if following else None}
+        return json_answer(200, body)
+
+    async def list_busiest(self, request: web.Request) -> web.Response:
+        client = self._directory.get(request.match_info["client_id"]).client
+        rule = rule_of(client, request.match_info["policy_id"])
+        found = await self._usage.busiest(client, rule, integer_query(request, "limit", 10, 1, 100))
+        return json_answer(200, asdict(found))
+
+    async def reset(self, request: web.Request) -> web.Response:
+        """One identifier's counters, or all of a policy, or all of the client."""
+        client = self._directory.get(request.match_info["client_id"]).client
+        policy, identifier = request.query.get("policy"), request.query.get("identifier")
+        rules = [rule_of(client, policy)] if policy is not None else list(client.rules)
+        if identifier == "":
+            raise Rejected([(("identifier",), "expected an identifier, or none for all")])
+        if identifier is None:
+            await self._directory.reset(client.id, policy or ALL_RULES, request["by"])
+            return json_answer(200, {"deleted": None})
+        deleted = await self._usage.forget(client, rules, identifier)
+        await self._directory.note(request["by"], "counters.reset", f"{client.id}/{policy or ALL_RULES}/…")
+        return json_answer(200, {"deleted": deleted})

@@ -1,0 +1,142 @@
+"""What the API keeps, in one hash of the store, so that a change and its version are one step.
+
+| field | value |
+|---|---|
+| `version` | counts changes |
+| `client:{id}` | a client as JSON |
+| `resets:{client}:{rule}` | how often a rule's counters were reset; the rule `*` stands for all |
+| `enforcement` | the global switch, where the API has set it |
+
+Beside it the audit list, newest first. Both have one hash tag, so that a cluster keeps them together; the
+channel of the hash's name announces changes.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from redis.asyncio import Redis
+
+from sidecar.application.ports import AuditEntry, ControlState, StoredClient
+from sidecar.domain.rule import Client, Enforcement
+from sidecar.infrastructure.redis import scripts
+from sidecar.infrastructure.redis.connection import translated
+from sidecar.infrastructure.redis.counters import LAYOUT
+from sidecar.infrastructure.redis.script import Script
+from sidecar.infrastructure.validation import dump, reader
+
+AUDIT_ENTRIES = 1000
+#: What an audit entry may hold of each, before and after; of more it says that it is left out.
+AUDIT_CHARACTERS = 16_384
+_log = logging.getLogger("sidecar.store")
+_read_client = reader(Client)
+
+
+class RedisControlStore:
+    """The `ControlStore` on Redis. A `StoredClient`'s version is the stored text itself."""
+
+    def __init__(self, redis: Redis, *, prefix: str) -> None:
+        self._redis = redis
+        self._key = f"{prefix}:{LAYOUT}:{{control}}"
+        self._change = Script(redis, scripts.change_control())
+
+    async def version(self) -> str:
+        with translated():
+            return _text(await self._redis.hget(self._key, "version") or "")
+
+    async def load(self) -> ControlState:
+        with translated():
+            stored = await self._redis.hgetall(self._key)
+        return _state({_text(name): value for name, value in stored.items()})
+
+    async def replace_client(
+        self, client_id: str, old: StoredClient | None, new: StoredClient | None, entry: AuditEntry
+    ) -> bool:
+        expected, wanted = old.version if old else "", _written(new) if new else ""
+        return await self._made(entry, "replace", f"client:{client_id}", expected, wanted)
+
+    async def replace_enforcement(
+        self, old: Enforcement | None, new: Enforcement | None, entry: AuditEntry
+    ) -> bool:
+        return await self._made(entry, "replace", "enforcement", old or "", new or "")
+
+    async def reset(self, client_id: str, rule_id: str, entry: AuditEntry) -> None:
+        await self._made(entry, "increment", f"resets:{client_id}:{rule_id}", "", "")
+
+    async def note(self, entry: AuditEntry) -> None:
+        await self._made(entry)
+
+    async def audit(self, skip: int, limit: int) -> Sequence[AuditEntry]:
+        with translated():
+            stored = await self._redis.lrange(f"{self._key}:audit", skip, skip + limit - 1)
+        return [_read_entry(_text(text)) for text in stored]
+
+    async def announcements(self) -> AsyncIterator[None]:
+        with translated():
+            async with self._redis.pubsub(ignore_subscribe_messages=True) as subscription:
+                await subscription.subscribe(self._key)
+                while True:
+                    if await subscription.get_message(timeout=None):
+                        yield
+
+    async def _made(self, entry: AuditEntry, *change: str) -> bool:
+        arguments: list[str | int] = [self._key, _written_entry(entry), AUDIT_ENTRIES, *change]
+        with translated():
+            return int(await self._change([self._key, f"{self._key}:audit"], arguments)) > 0
+
+
+def _state(fields: Mapping[str, bytes | str]) -> ControlState:
+    clients: dict[str, StoredClient] = {}
+    resets: dict[tuple[str, str], int] = {}
+    for name, value in fields.items():
+        kind, _, rest = name.partition(":")
+        if kind == "client" and (found := _read(rest, value)):
+            clients[rest] = found
+        elif kind == "resets":
+            client_id, _, rule_id = rest.partition(":")
+            resets[client_id, rule_id] = int(value)
+    enforcement = _text(fields.get("enforcement", ""))
+    return ControlState(
+        version=_text(fields.get("version", "")),
+        clients=clients,
+        resets=resets,
+        enforcement=Enforcement(enforcement) if enforcement else None,
+    )
+
+
+def _written(stored: StoredClient) -> str:
+    return json.dumps({"created_at": stored.created_at.isoformat(), "client": dump(stored.client)})
+
+
+def _read(client_id: str, stored: bytes | str) -> StoredClient | None:
+    """What is stored, or `None` with an error in the log: one broken client takes no other down."""
+    try:
+        text = _text(stored)
+        fields = json.loads(text)
+        client = _read_client(json.dumps(fields["client"]))
+        if client.id != client_id:
+            raise ValueError(f"{client.id!r} is stored as another")  # noqa: TRY301 - logged like the others
+        created_at = datetime.fromisoformat(fields["created_at"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        _log.exception("a stored client is unreadable and left out")
+        return None
+    return StoredClient(client, created_at, version=text)
+
+
+def _written_entry(entry: AuditEntry) -> str:
+    fields = asdict(entry) | {"at": entry.at.isoformat()}
+    for name in ("before", "after"):
+        if len(json.dumps(fields[name])) > AUDIT_CHARACTERS:
+            fields[name] = {"left_out": f"more than {AUDIT_CHARACTERS} characters"}
+    return json.dumps(fields)
+
+
+def _read_entry(text: str) -> AuditEntry:
+    fields = json.loads(text)
+    return AuditEntry(**fields | {"at": datetime.fromisoformat(fields["at"])})
+
+
+def _text(stored: bytes | str) -> str:
+    return stored.decode() if isinstance(stored, bytes) else stored
