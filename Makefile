@@ -1,22 +1,17 @@
 # Everything happens in .venv, which is made as needed and again when pyproject.toml changes.
 #
-#   make run     a real Envoy before a sample service, limited by the sidecar; prints what to try
+#   make run     a real Envoy before a sample service, limited by the sidecar; prints what to try.
+#                Variables for it may stand in .env, see .env.example
 #   make test    every test; test-unit needs no server, test-integration runs those that do
 #   make check   formatting, lint, types, and that inner layers never import outer ones
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-# REDIS_URL, SIDECAR_ADMIN_KEY and others for `make run`, see .env.example.
--include .env
-ifneq (,$(wildcard .env))
-export $(shell sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p' .env)
-endif
-
 .PHONY: run test test-unit test-integration check clean
 
 run: .venv/.demo
-	$(BIN)/sidecar demo
+	$(BIN)/sidecar demo $(if $(wildcard .env),--env-file .env)
 
 test: .venv/.test
 	$(BIN)/pytest

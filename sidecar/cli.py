@@ -1,8 +1,4 @@
-"""The commands: serve, check, schema, demo.
-
-Exit codes: 0 all is well, 1 the configuration is wrong, 2 the command line is wrong, 3 an address to listen
-on is taken, 4 the store cannot be started, 5 a part that the demo needs is missing or has failed.
-"""
+"""The commands: serve, check, schema, demo."""
 
 import argparse
 import asyncio
@@ -22,6 +18,19 @@ from sidecar.infrastructure.telemetry import logs
 from sidecar.listening import CannotListen
 from sidecar.main import serve
 
+_DESCRIPTION = """\
+A rate-limiting authorization sidecar: Envoy asks it about every request, and it answers 200 or 429 by the
+rules of a YAML file, counted in Redis.
+"""
+_EXIT_CODES = """\
+exit codes:
+  0  all is well
+  1  the configuration is wrong
+  2  the command line is wrong
+  3  an address to listen on is taken, or not to be had
+  4  the embedded store cannot be started
+  5  a part that the demo needs is missing or has failed
+"""
 _DEFAULT_FILES = ("sidecar.yaml", "config/sidecar.yaml", "/etc/ratelimit-sidecar/sidecar.yaml")
 
 
@@ -40,7 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sidecar", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="sidecar",
+        description=_DESCRIPTION,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"sidecar {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -59,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     schema.set_defaults(run=_schema)
 
     showing = commands.add_parser("demo", help="run a real Envoy in front of a sample service, and limit it")
+    showing.add_argument(
+        "--env-file", type=Path, metavar="FILE", help="NAME=VALUE lines for what the environment does not set"
+    )
     showing.set_defaults(run=_demo)
     return parser
 
@@ -83,7 +100,7 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    return demo.run()
+    return demo.run(options.env_file)
 
 
 def _load(file: Path) -> Configuration:

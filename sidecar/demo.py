@@ -24,6 +24,7 @@ from aiohttp import web
 from sidecar import sample_service
 from sidecar.assets import asset
 from sidecar.infrastructure.child_process import dies_with_us, end
+from sidecar.infrastructure.config.env_file import read_env_file
 from sidecar.infrastructure.config.loading import Configuration, load
 from sidecar.infrastructure.config.schema import Listen
 from sidecar.infrastructure.telemetry import logs
@@ -53,26 +54,28 @@ class DemoCannotRun(Exception):
     """A part is missing, does not start, or ended by itself; the text is for the person at the terminal."""
 
 
-def run() -> int:
+def run(env_file: Path | None = None) -> int:
     """What the command does; returns its exit code, 5 if a part is missing or has failed.
 
+    `env_file` gives what the environment does not set.
     Raises what `load` and `serve` raise, and `CannotListen` for the ports of the other parts.
     """
     try:
-        return asyncio.run(run_demo())
+        given = read_env_file(env_file) if env_file else {}
+        return asyncio.run(run_demo(given | dict(os.environ)))
     except DemoCannotRun as error:
         print(f"sidecar demo: {error}", file=sys.stderr)
         return 5
 
 
-async def run_demo() -> int:
+async def run_demo(given: Mapping[str, str]) -> int:
     """Runs until SIGINT or SIGTERM, and returns 0. Raises `DemoCannotRun`, beside what `run` lets pass."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     binary = envoy_binary()
     async with AsyncExitStack() as stack:
-        environ = stack.enter_context(_environment(os.environ))
+        environ = stack.enter_context(_environment(given))
         configuration = load(asset("sidecar.yaml"), environ)
         listen = configuration.settings.listen
         logs.set_up(configuration.settings.log_level, configuration.settings.app_env)
@@ -81,7 +84,8 @@ async def run_demo() -> int:
         sidecar = await stack.enter_async_context(_sidecar(configuration))
         envoy = await stack.enter_async_context(_envoy(binary, stop))
         if not stop.is_set():
-            print(_welcome(listen, environ), flush=True)
+            key = given.get("SIDECAR_ADMIN_KEY") and "that of SIDECAR_ADMIN_KEY"
+            print(_welcome(listen, key or environ["SIDECAR_ADMIN_KEY"]), flush=True)
         ended = await _first_of({"": stop.wait(), "Envoy": envoy.wait(), "the sidecar": _end_of(sidecar)})
         if ended:
             raise DemoCannotRun(f"{ended} ended by itself, so the demo ends")
@@ -208,12 +212,11 @@ async def _first_of(waits: Mapping[str, Coroutine[Any, Any, object]], seconds: f
     raise DemoCannotRun(f"waited {seconds:.0f} s in vain: {next(iter(waits))}")
 
 
-def _welcome(listen: Listen, environ: Mapping[str, str]) -> str:
-    given = "SIDECAR_ADMIN_KEY" in os.environ and os.environ["SIDECAR_ADMIN_KEY"]
+def _welcome(listen: Listen, key: str) -> str:
     return WELCOME.format(
         envoy=ENVOY_PORT,
         service=sample_service.PORT,
         authz=f"http://{listen.authz}/",
         admin=f"http://{listen.admin}/",
-        key="that of SIDECAR_ADMIN_KEY" if given else environ["SIDECAR_ADMIN_KEY"],
+        key=key,
     )

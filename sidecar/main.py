@@ -1,7 +1,6 @@
 """The composition root: configuration → objects → serve → drain."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -13,17 +12,24 @@ from redis.asyncio import Redis
 
 from sidecar.application.clients import ClientDirectory, FileClient
 from sidecar.application.evaluator import RateLimitEvaluator
+from sidecar.application.explain import Explainer
 from sidecar.application.readiness import Readiness
 from sidecar.application.store_watch import StoreWatch
 from sidecar.application.usage import CounterUsage
+from sidecar.application.user_rates import UserRates, rate_rule
+from sidecar.domain.decision import Decision
 from sidecar.domain.identity import IdentityOptions
 from sidecar.domain.ruleset import Policy, RuleSet
-from sidecar.infrastructure.admin.access import AdminKey
+from sidecar.infrastructure.admin.access import Access, AdminKey, TokenRules
 from sidecar.infrastructure.admin.api import OpenRoutes, admin_runner, routes
 from sidecar.infrastructure.admin.clients import ClientRoutes
 from sidecar.infrastructure.admin.counters import CounterRoutes
+from sidecar.infrastructure.admin.explain import ExplainRoutes
+from sidecar.infrastructure.admin.operations import OperationRoutes
+from sidecar.infrastructure.admin.rate import RateRoutes
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
+from sidecar.infrastructure.http.dialects import envoy, evaluate
 from sidecar.infrastructure.http.front import Front
 from sidecar.infrastructure.http.server import data_runner
 from sidecar.infrastructure.http.sources import Sources
@@ -31,14 +37,18 @@ from sidecar.infrastructure.redis.connection import connect
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
-from sidecar.infrastructure.telemetry.logs import RefusalLog
+from sidecar.infrastructure.telemetry.logs import AccessLog, RefusalLog
 from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
 from sidecar.infrastructure.validation import dump
 from sidecar.listening import listening
+from sidecar.reloading import Reloader
 
-#: What is no request's decision, such as keeping a client, may take longer than one.
-CONTROL_TIMEOUT_SECONDS = 2.0
+#: When a connection that does not answer is closed. Decisions wait for `store.timeout_ms` only; but closing
+#: at once would turn a slow moment of the store into a storm of new connections.
+GIVE_UP_SECONDS = 1.0
+#: How long the ports stay open after the sidecar was told to stop, so that proxies notice.
+LEAVING_SECONDS = 0.5
 _log = logging.getLogger("sidecar")
 
 
@@ -56,16 +66,16 @@ async def serve(
     settings = configuration.settings
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(_store_url(settings))
-        counting = await stack.enter_async_context(_client(url, settings.store.timeout_ms / 1000))
-        control = await stack.enter_async_context(_client(url, CONTROL_TIMEOUT_SECONDS))
+        counting = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
+        control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         sidecar = _Sidecar(configuration, counting, control)
-        await stack.enter_async_context(_in_background(sidecar.watch))
+        await stack.enter_async_context(_watching(sidecar))
         await stack.enter_async_context(
             listening(data_runner(sidecar.front.handle), settings.listen.authz_endpoint, "listen.authz")
         )
         await stack.enter_async_context(
             listening(
-                admin_runner(sidecar.admin_routes, _admin_keys(settings)),
+                admin_runner(sidecar.admin_routes, sidecar.access),
                 settings.listen.admin_endpoint,
                 "listen.admin",
             )
@@ -76,6 +86,8 @@ async def serve(
         await stop.wait()
         sidecar.readiness.serving = False
         _log.info("stopping; accepted requests are answered first")
+        # Answers close their connections from now on; requests that are already on them still come in.
+        await asyncio.sleep(LEAVING_SECONDS)
 
 
 class _Sidecar:
@@ -92,29 +104,45 @@ class _Sidecar:
             observe=metrics.store_answered,
         )
         self._evaluator = RateLimitEvaluator(counters, observers)
+        self._rates = UserRates(counters, observers)
         self._usage = CounterUsage(counters)
+        self._explainer = Explainer(counters)
         control_store = RedisControlStore(control, prefix=store.key_prefix)
         self._directory = ClientDirectory(control_store, self._publish, dump)
         self.readiness = Readiness()
-        self.watch = StoreWatch(control_store, self._directory, self.readiness, metrics.store_reachable)
-        self.front = Front(self._evaluator, self.readiness, observers)
+        self.access = Access(metrics.admin_access_failed, AccessLog().failed)
+        self.store_watch = StoreWatch(control_store, self._directory, self.readiness, metrics.store_reachable)
+        self.front = Front(self._evaluator, self._rates, self.readiness, observers)
+        self.reloader = Reloader(configuration, self.apply, metrics.config_reloaded)
         self.admin_routes = routes(
             OpenRoutes(self.readiness, metrics.page),
             ClientRoutes(self._directory),
             CounterRoutes(self._directory, self._usage),
+            OperationRoutes(self._directory, self.reloader.effective, self.reloader.reload_for_api),
+            ExplainRoutes(self._explainer, evaluate.read_described, self._answer),
+            RateRoutes(self._rates, self._directory),
         )
         self.apply(configuration)
 
     def apply(self, configuration: Configuration) -> None:
         """Everything at once, between two requests."""
         settings = configuration.settings
-        self._evaluator.on_unavailable = settings.store.on_unavailable
+        self._explainer.on_unavailable = settings.store.on_unavailable
+        self._evaluator.on_unavailable = self._rates.on_unavailable = settings.store.on_unavailable
+        self._rates.rule = rate_rule(settings.rate.limit, settings.rate.window_seconds)
+        self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
         self.front.sources = _sources(settings)
         self.front.unavailable_status = settings.response.unavailable_status
         self._directory.use_files(_file_clients(configuration), _policy(settings))
 
     def _publish(self, rule_set: RuleSet) -> None:
-        self._evaluator.rule_set = self._usage.rule_set = rule_set
+        self._evaluator.rule_set = self._usage.rule_set = self._explainer.rule_set = rule_set
+        self._rates.enforcement = rule_set.policy.enforcement
+
+    def _answer(self, decision: Decision) -> tuple[int, dict[str, str]]:
+        """As a proxy would be answered."""
+        answer = envoy.write(decision, self.front.unavailable_status)
+        return answer.status, answer.headers
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -142,8 +170,8 @@ async def _store_url(settings: Settings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _client(url: str, timeout_seconds: float) -> AsyncIterator[Redis]:
-    redis = connect(url, timeout_seconds)
+async def _client(url: str, give_up_seconds: float) -> AsyncIterator[Redis]:
+    redis = connect(url, give_up_seconds)
     try:
         yield redis
     finally:
@@ -155,15 +183,24 @@ def _is_embedded(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def _in_background(watch: StoreWatch) -> AsyncIterator[None]:
-    await watch.look()
-    task = asyncio.create_task(watch.run(), name="store watch")
+async def _watching(sidecar: _Sidecar) -> AsyncIterator[None]:
+    """Looks after store and files while the sidecar serves; SIGHUP reads the files again."""
+    await sidecar.store_watch.look()
+    tasks = [
+        asyncio.create_task(sidecar.store_watch.run(), name="store watch"),
+        asyncio.create_task(sidecar.reloader.watch(), name="file watch"),
+    ]
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(
+        signal.SIGHUP, lambda: tasks.append(loop.create_task(sidecar.reloader.try_reload()))
+    )
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        loop.remove_signal_handler(signal.SIGHUP)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _policy(settings: Settings) -> Policy:
@@ -194,12 +231,22 @@ def _admin_keys(settings: Settings) -> list[AdminKey]:
     return [AdminKey(key.name, key.key, key.role == "admin") for key in settings.admin.keys if key.key]
 
 
+def _token_rules(settings: Settings) -> TokenRules | None:
+    jwt = settings.admin.jwt
+    return TokenRules(**dict(jwt) | {"algorithms": jwt.pinned}) if jwt else None
+
+
 def _file_clients(configuration: Configuration) -> dict[str, FileClient]:
+    changed = {path: _changed_at(path) for path in set(configuration.sources.values())}
     return {
-        client.id: FileClient(
-            client,
-            str(configuration.sources[client.id]),
-            datetime.fromtimestamp(configuration.sources[client.id].stat().st_mtime, UTC),
-        )
+        client.id: FileClient(client, str(path), changed[path])
         for client in configuration.clients
+        if (path := configuration.sources[client.id])
     }
+
+
+def _changed_at(path: Path) -> datetime:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:  # it was there when it was read
+        return datetime.now(UTC)

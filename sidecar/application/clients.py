@@ -3,14 +3,17 @@
 Both are merged here into the one rule set in force, which is published whole.
 """
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sidecar.application.ports import AuditEntry, ControlState, ControlStore, StoredClient
+from sidecar.application.ports import AuditEntry, ControlState, ControlStore, StoredClient, StoreUnavailable
+from sidecar.domain.crowding import too_crowded
+from sidecar.domain.errors import InvalidValue
 from sidecar.domain.rule import Client, Enforcement, Rule
 from sidecar.domain.ruleset import Policy, RuleSet
 
@@ -83,6 +86,8 @@ class ClientDirectory:
         self._files: Mapping[str, FileClient] = {}
         self._policy = Policy()
         self._state = ControlState()
+        self._read = False
+        self._reading = asyncio.Lock()
 
     def use_files(self, files: Mapping[str, FileClient], policy: Policy) -> None:
         """Take over what the configuration says now."""
@@ -91,8 +96,12 @@ class ClientDirectory:
 
     async def refresh(self) -> None:
         """Take over what the store holds, if it is not what is known."""
-        if await self._store.version() != self._state.version:
+        # One after the other: an older answer must not come in the place of a newer one.
+        async with self._reading:
+            if self._read and await self._store.version() == self._state.version:
+                return
             self._state = await self._store.load()
+            self._read = True
             self._publish_all()
 
     # What is there.
@@ -102,15 +111,24 @@ class ClientDirectory:
         """The global one: the API's, else the file's."""
         return self._state.enforcement or self._policy.enforcement
 
+    @property
+    def enforcement_is_set(self) -> bool:
+        """By the API, above the file."""
+        return self._state.enforcement is not None
+
+    async def audit(self, skip: int, limit: int) -> Sequence[AuditEntry]:
+        """Who changed what, the newest first."""
+        return await self._store.audit(skip, limit)
+
     def all(self) -> list[KnownClient]:
         """In the order of their ids."""
         return [self.get(client_id) for client_id in sorted(self._files.keys() | self._state.clients.keys())]
 
     def get(self, client_id: str) -> KnownClient:
         found = self._find(client_id)
-        if found is None:
-            raise NotFound(f"there is no client {client_id!r}")
-        return found
+        if found is None and not self._read:
+            raise StoreUnavailable("the store has not been read yet")
+        return _present(found, client_id)
 
     # What changes it.
 
@@ -146,19 +164,20 @@ class ClientDirectory:
 
     async def add_rule(self, client_id: str, rule: Rule, etag: str | None, by: str) -> Rule:
         """Returns the rule as it is now in force, its id derived if it had none."""
-        added = Client(id=client_id, rules=(rule,)).rules[0]
+        added: list[Rule] = []
 
         def edit(known: KnownClient | None) -> Client:
             client = _present(known, client_id).client
-            if any(each.id == added.id for each in client.rules):
+            added[:] = Client(id=client_id, rules=(rule,)).rules
+            if any(each.id == added[0].id for each in client.rules):
                 raise Conflict(
-                    f"the client has a rule {added.id!r} already; give this one an id of its own "
+                    f"the client has a rule {added[0].id!r} already; give this one an id of its own "
                     "to count it apart"
                 )
-            return replace(client, rules=(*client.rules, added))
+            return replace(client, rules=(*client.rules, *added))
 
         await self._keep(client_id, edit, etag, by, "policy.create")
-        return added
+        return added[0]
 
     async def change_rule(
         self, client_id: str, rule_id: str, change: Callable[[Rule], Rule | None], etag: str | None, by: str
@@ -222,7 +241,7 @@ class ClientDirectory:
                 raise ChangedMeanwhile(f"the client {client_id!r} is no longer what the request names")
             new = edit(known)
             if new:
-                self._check_hosts(new)
+                self._check(new)
             stored = StoredClient(new, old.created_at if old else self._now()) if new else None
             entry = self._entry(by, action, client_id, known and known.client, new)
             if await self._store.replace_client(client_id, old, stored, entry):
@@ -240,7 +259,9 @@ class ClientDirectory:
             return KnownClient(stored.client, stored.created_at, source)
         return KnownClient(file.client, file.loaded_at, Source.FILE) if file else None
 
-    def _check_hosts(self, client: Client) -> None:
+    def _check(self, client: Client) -> None:
+        if problem := too_crowded(client.rules):
+            raise InvalidValue([("rules", problem)])
         for other in self._in_force().values():
             if other.id != client.id and (shared := set(other.hosts) & set(client.hosts)):
                 raise Conflict(f"the host {min(shared)!r} belongs to the client {other.id!r}")
@@ -251,7 +272,8 @@ class ClientDirectory:
 
     def _publish_all(self) -> None:
         policy = replace(self._policy, enforcement=self.enforcement)
-        self._publish(RuleSet(self._in_force().values(), policy, self._state.resets))
+        clients = self._in_force().values()
+        self._publish(RuleSet(clients, policy, self._state.resets, complete=self._read))
 
 
 def _present(known: KnownClient | None, client_id: str) -> KnownClient:

@@ -7,7 +7,12 @@ from sidecar.domain.rule import OnUnavailable
 
 
 def decide_without_store(checks: Sequence[Check], default: OnUnavailable) -> Decision:
-    """By each enforcing rule's `on_unavailable`: any `deny` refuses. No numbers are invented."""
+    """By each enforcing rule's `on_unavailable`: any `deny` refuses. No numbers are invented.
+
+    Without checks, because the store has not said yet which clients there are, it is the default that holds.
+    """
+    if not checks:
+        return Decision(default is OnUnavailable.ALLOW, Reason.STORAGE_UNAVAILABLE)
     enforcing = [check.rule for check in checks if not check.shadow]
     denying = [rule for rule in enforcing if (rule.on_unavailable or default) is OnUnavailable.DENY]
     return Decision(

@@ -28,6 +28,9 @@ class CounterStore(Protocol):
     async def forget(self, checks: Sequence[Check]) -> int:
         """Begin these counters anew; how many there were. Raises `StoreUnavailable`."""
 
+    def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
+        """What the keys of a rule's counters begin with; the identifier follows."""
+
     async def identifiers(
         self, client_id: str, rule: Rule, resets: int, cursor: int
     ) -> tuple[int, list[str]]:

@@ -10,7 +10,8 @@ class Readiness:
     """
 
     serving: bool = False
-    store_reachable: bool = False
+    #: `None` until it is known.
+    store_reachable: bool | None = None
 
     @property
     def status(self) -> int:

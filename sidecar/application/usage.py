@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from sidecar.application.ports import CounterStore
 from sidecar.domain.decision import Check
-from sidecar.domain.identity import IdentifierReader, IdentityOptions, identifier_types, shown_identifier
+from sidecar.domain.identity import (
+    EVERYONE,
+    IdentifierReader,
+    IdentityOptions,
+    check_written,
+    identifier_types,
+    shown_identifier,
+)
 from sidecar.domain.route import RoutePattern
 from sidecar.domain.rule import Client, Rule
 from sidecar.domain.ruleset import MAX_CHECKS, RuleSet
@@ -43,7 +50,8 @@ class CounterUsage:
         """The units in use for each rule of the client, in their order.
 
         Rules that count everyone together need no identifier; the others are counted for `identifier` (the
-        parts of a combined key joined by `|`), else `None`, as are rules that count nothing.
+        parts of a combined key joined by `|`), else `None`, as are rules that count nothing or for which
+        this can be no identifier.
         """
         checks = {rule.id: check for rule in client.rules if (check := self._check(client, rule, identifier))}
         used = await self._used(list(checks.values()))
@@ -73,8 +81,8 @@ class CounterUsage:
                 return Busiest(best, looked_at, cursor == 0)
 
     async def forget(self, client: Client, rules: Sequence[Rule], identifier: str) -> int:
-        """Begin the counters of one identifier anew; how many there were."""
-        checks = [check for rule in rules if (check := self._check(client, rule, identifier))]
+        """Begin the counters of one identifier anew, never those of everyone; how many there were."""
+        checks = [check for rule in rules if (check := self._check_for(client, rule, identifier))]
         return await self._counters.forget(checks) if checks else 0
 
     async def _used(self, checks: Sequence[Check]) -> list[int]:
@@ -85,11 +93,12 @@ class CounterUsage:
         return used
 
     def _check(self, client: Client, rule: Rule, identifier: str | None) -> Check | None:
-        if not rule.counts:
-            return None
-        if identifier_types(rule.identifier_type) == ("none",):
-            identifier = ""
-        if identifier is None:
+        if rule.counts and identifier_types(rule.identifier_type) == ("none",):
+            return self._check_of(client, rule, EVERYONE)
+        return None if identifier is None else self._check_for(client, rule, identifier)
+
+    def _check_for(self, client: Client, rule: Rule, identifier: str) -> Check | None:
+        if not rule.counts or check_written(rule.identifier_type, identifier):
             return None
         reader = _reader(rule, self.rule_set.policy.identity)
         return self._check_of(client, rule, reader.identifier(reader.parse(identifier)))

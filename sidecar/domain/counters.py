@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sidecar.domain.algorithms import MODELS, CounterView, State
 from sidecar.domain.decision import Check, Counted, Usage
 
-CounterKey = tuple[str, str, str, str]
+CounterKey = tuple[str, str, str, int, str]
 
 
 class MemoryCounters:
@@ -40,7 +40,7 @@ class MemoryCounters:
 
 
 def _key(check: Check) -> CounterKey:
-    return check.client_id, check.rule.id, check.rule.generation, check.identifier
+    return check.client_id, check.rule.id, check.rule.generation, check.resets, check.identifier
 
 
 def _usage(check: Check, view: CounterView, now_us: int) -> Usage:

@@ -21,6 +21,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 from sidecar.domain.request import Address, Network, RequestMetadata
 
 UNREADABLE_ADDRESS = "?"
+#: The one identifier of rules that count everyone together.
+EVERYONE = "="
 _MAX_LENGTH = 128
 # ":" separates the parts of a key, "|" those of a combined identifier. C1 controls and lone surrogates
 # (bytes that are no UTF-8) are no more printable than C0 ones.
@@ -212,7 +214,7 @@ def _extractor(kind: str, parameters: Mapping[str, int], options: IdentityOption
         case "user_id":
             return lambda request, path: request.user_id
         case "ip":
-            return lambda request, path: address_identity(request.address, options.ipv6_prefix)
+            return lambda request, path: _ip(request, options)
         case "ip_user_agent":
             return lambda request, path: _ip_user_agent(request, options)
         case "header":
@@ -229,10 +231,14 @@ def _extractor(kind: str, parameters: Mapping[str, int], options: IdentityOption
             return lambda request, path: ""
 
 
+def _ip(request: RequestMetadata, options: IdentityOptions) -> str | None:
+    return address_identity(request.address, options.ipv6_prefix) if request.has_address else None
+
+
 def _ip_user_agent(request: RequestMetadata, options: IdentityOptions) -> str | None:
-    if request.user_agent is None:
+    if request.user_agent is None or (ip := _ip(request, options)) is None:
         return None
-    who = f"{address_identity(request.address, options.ipv6_prefix)}|{request.user_agent}"
+    who = f"{ip}|{request.user_agent}"
     return hashlib.sha256(who.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -24,6 +24,8 @@ class RequestMetadata:
     client_id: str | None = None
     #: The caller, never the proxy; `None` when it could not be read.
     address: Address | None = None
+    #: False where nobody is expected to say the address; the identifier is missing then, not unreadable.
+    has_address: bool = True
     session_id: str | None = None
     user_id: str | None = None
     user_agent: str | None = None

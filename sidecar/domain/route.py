@@ -11,11 +11,19 @@ from urllib.parse import quote
 
 # Already canonical but for a trailing slash: segments of plain characters, none of them "." or "..".
 _PLAIN = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9\-._~!$&'()*+,=:@]+)*/?")
-_PERCENT = re.compile(r"%([0-9A-Fa-f]{2})?")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # What may stand in a path (RFC 3986 section 3.3), "%" of what is left encoded, and the backslash, which
 # some applications read as a slash: it stays distinct from both "/" and "%5C".
 _PATH_CHARACTERS = "/%!$&'()*+,;=:@\\"
+_TO_BE_ENCODED = re.compile(r"[^A-Za-z0-9\-._~/%!$&'()*+,;=:@\\]")
+#: Two hexadecimal digits, in either case → what they stand for once brought to one form.
+_DECODED = {
+    high + low: chr(int(high + low, 16))
+    if chr(int(high + low, 16)) in _UNRESERVED
+    else f"%{high}{low}".upper()
+    for high in "0123456789abcdefABCDEF"
+    for low in "0123456789abcdefABCDEF"
+}
 _ENCODED_SLASHES = re.compile(r"%2F|%5C|\\")
 _PARAMETER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -34,12 +42,22 @@ def canonical_path(target: str, *, decode_slashes: bool = False) -> str | None:
         return None
     if _PLAIN.fullmatch(path):
         return path.rstrip("/") or "/"
-    try:
-        path = quote(_PERCENT.sub(_decode_unreserved, path), _PATH_CHARACTERS, errors="surrogateescape")
-    except UnicodeEncodeError:  # a lone surrogate out of JSON, which stands for no bytes
-        return None
-    if decode_slashes:
-        path = _ENCODED_SLASHES.sub("/", path)
+    path = _decode_unreserved(path)
+    if _TO_BE_ENCODED.search(path):
+        try:
+            path = quote(path, _PATH_CHARACTERS, errors="surrogateescape")
+        except UnicodeEncodeError:  # a lone surrogate out of JSON, which stands for no bytes
+            return None
+    return _resolved(_ENCODED_SLASHES.sub("/", path) if decode_slashes else path)
+
+
+def _decode_unreserved(path: str) -> str:
+    first, *others = path.split("%")
+    return first + "".join([_DECODED.get(other[:2], "%25" + other[:2]) + other[2:] for other in others])
+
+
+def _resolved(path: str) -> str:
+    """Without parameters, empty segments and dot segments."""
     segments: list[str] = []
     for written in path.split("/"):
         segment = written.partition(";")[0]
@@ -48,13 +66,6 @@ def canonical_path(target: str, *, decode_slashes: bool = False) -> str | None:
         elif segment and segment != ".":
             segments.append(segment)
     return "/" + "/".join(segments)
-
-
-def _decode_unreserved(match: re.Match[str]) -> str:
-    if match[1] is None:
-        return "%25"
-    character = chr(int(match[1], 16))
-    return character if character in _UNRESERVED else f"%{match[1].upper()}"
 
 
 class RouteKind(IntEnum):

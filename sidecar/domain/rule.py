@@ -28,7 +28,9 @@ from sidecar.domain.route import RoutePattern
 YEAR_SECONDS = 365 * 24 * 3600
 ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHOD = re.compile(r"[A-Z0-9!#$%&'+.^_`|~-]{1,64}")  # RFC 9110 token, upper case, without "*"
-_HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]{0,251}[a-z0-9_])?|\[[0-9a-f:.]+\]")
+# RFC 1123, and the underscore that some internal names have.
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"(?:\*\.)?(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
 _RULE_NAMESPACE = uuid.UUID("6f3b6a3e-2f0c-5d0e-9d1c-7d7f3f1c5a10")
 
 
@@ -166,9 +168,18 @@ class Rule:
                 yield "method", f"expected an upper-case HTTP method or '*', got {method!r}"
         if not self.method:
             yield "method", "expected at least one method"
-        for kind in identifier_types(self.identifier_type):
+        yield from (("identifier_type", problem) for problem in self._identifier_problems(parameters))
+
+    def _identifier_problems(self, parameters: Mapping[str, int]) -> Iterator[str]:
+        kinds = identifier_types(self.identifier_type)
+        for kind in kinds:
             if problem := check_identifier_type(kind, parameters):
-                yield "identifier_type", problem
+                yield problem
+        if len(kinds) > 1 and "none" in kinds:
+            yield "none counts everyone together, so it cannot be part of a combined key"
+        # The names of headers compare without case.
+        same = Counter(kind.lower() if kind.startswith("header:") else kind for kind in kinds)
+        yield from (f"{kind!r} stands {times} times" for kind, times in same.items() if times > 1)
 
     def _counting_problems(self) -> Iterator[tuple[str, str]]:
         missing: list[str] = [

@@ -1,52 +1,30 @@
-"""From JSON text to domain values, and from pydantic's errors to words for people.
+"""From JSON text to domain values, or to everything that is wrong with it.
 
 Pydantic's strict mode takes dataclasses from JSON text only, so everything is checked as text: `true`,
-`"100"` and `1.5` are no integers. Whatever is wrong is told at once, each problem with its place.
+`"100"` and `1.5` are no integers. A field of a wrong type keeps a value from checking itself, and a wrong
+rule its client; so what was refused is read again in parts, and all of its problems are told at once.
 """
 
-import difflib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from types import GenericAlias, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import GenericAlias
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
-from sidecar.domain.errors import InvalidValue
+from sidecar.domain.rule import Client, Mode, Rule
+from sidecar.infrastructure.explanation import Location, dotted, problems_of
 
 T = TypeVar("T")
-Location = tuple[str | int, ...]
+Located = list[tuple[Location, str]]
 
-_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
-_OBJECT = ("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type")
-_EXPECTED = {
-    "string_type": "a string",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "none_required": "null",
-    **dict.fromkeys(_OBJECT, "an object"),
-    "enum": "{expected}",
-    "literal_error": "{expected}",
-    "greater_than_equal": "at least {ge}",
-    "less_than_equal": "at most {le}",
-    "greater_than": "more than {gt}",
-    "less_than": "less than {lt}",
-    "string_pattern_mismatch": "text that matches {pattern}",
-    "string_too_short": "at least {min_length} characters",
-    "string_too_long": "at most {max_length} characters",
-    "too_short": "at least {min_length} entries",
-    "too_long": "at most {max_length} entries",
-}
-# What pydantic appends to a location for the branch of a union that it tried.
-_BRANCH = re.compile(r"(?:constrained-)?(?:str|int|bool|float)|none|(?:tuple|list|dict|function-\w+)\[.*\]")
-_SECRET = ("key", "secret", "password", "url")
+#: Without these, what else a rule needs cannot be told.
+_DECISIVE = {"mode", "algorithm"}
+#: What a field that is wrong says nothing about any more.
+_DEPENDENT = {"burst": {"cost", "overrides"}}
+#: From these the id of a rule that has none is derived.
+_DERIVED_FROM = ("route", "method", "mode", "identifier_type", "algorithm", "window_seconds")
 
 
 class Strict(BaseModel):
@@ -75,18 +53,16 @@ def reader(kind: type[T]) -> Callable[[bytes | str], T]:
 
     It raises `Malformed` for what is no JSON and `Rejected` for what does not fit.
     """
-    # Pydantic takes no config for a dataclass alone; within a tuple it does, and hands it down.
-    wrapper: Any = GenericAlias(tuple, (kind,))
-    adapter: TypeAdapter[tuple[T]] = TypeAdapter(wrapper, config=ConfigDict(extra="forbid", strict=True))
+    hashable: Any = kind
+    read: Callable[[bytes | str], T] = _read_once(hashable)
 
-    def read(text: bytes | str) -> T:
-        wrapped = b"[%b]" % text if isinstance(text, bytes) else f"[{text}]"
+    def read_all(text: bytes | str) -> T:
         try:
-            return adapter.validate_json(wrapped)[0]
-        except ValidationError as error:
-            raise _refusal(error, kind) from None
+            return read(text)
+        except Rejected as error:
+            raise Rejected(_thorough(kind, text, error.located)) from None
 
-    return read
+    return read_all
 
 
 def body_reader(kind: type[T]) -> Callable[[bytes], T]:
@@ -112,48 +88,25 @@ def dump(value: Any) -> dict[str, Any]:
     return dumped
 
 
-def dotted(location: Location) -> str:
-    return ".".join(map(str, location))
-
-
-def problems_of(error: ValidationError, kind: Any = None) -> list[tuple[Location, str]]:
-    """All problems as `(location, message)`; `kind` is what was read, for "did you mean"."""
-    grouped: dict[Location, list[ErrorDetails]] = {}
-    inside: set[Location] = set()
-    for detail in error.errors(include_url=False):
-        location = _without_branch(detail)
-        if len(detail["loc"]) - len(location) == 1 and isinstance(location[-1], int):
-            inside.add(location[:-1])  # the list was the branch that was meant: its entry is the problem
-        grouped.setdefault(location, []).append(detail)
-    return [
-        (place, message.partition(", got ")[0] if _is_secret(place) else message)
-        for location, details in grouped.items()
-        if location not in inside
-        for place, message in _told(location, details, kind)
-    ]
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` where something known is like it, else nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def shown(value: Any) -> str:
-    """A value as people would write it, short."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, list | tuple):
-        return "a list"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:56]}…{text[0] if isinstance(value, str) else ''}"
-
-
 @lru_cache(maxsize=64)
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
+
+
+@lru_cache(maxsize=64)
+def _read_once(kind: Any) -> Callable[[bytes | str], Any]:
+    # Pydantic takes no config for a dataclass alone; within a tuple it does, and hands it down.
+    wrapper: Any = GenericAlias(tuple, (kind,))
+    adapter: TypeAdapter[tuple[Any]] = TypeAdapter(wrapper, config=ConfigDict(extra="forbid", strict=True))
+
+    def read(text: bytes | str) -> Any:
+        wrapped = b"[%b]" % text if isinstance(text, bytes) else f"[{text}]"
+        try:
+            return adapter.validate_json(wrapped)[0]
+        except ValidationError as error:
+            raise _refusal(error, kind) from None
+
+    return read
 
 
 def _refusal(error: ValidationError, kind: type[Any]) -> Malformed | Rejected:
@@ -169,70 +122,78 @@ def _refusal(error: ValidationError, kind: type[Any]) -> Malformed | Rejected:
     return Rejected((location[1:], message) for location, message in problems)
 
 
-def _without_branch(detail: ErrorDetails) -> Location:
-    location = detail["loc"]
-    if detail["type"] in (*_UNKNOWN_KEY, "missing") or len(location) < 2:
-        return location
-    *before, branch, last = location
-    if isinstance(last, str) and _BRANCH.fullmatch(last):
-        return location[:-1]
-    if isinstance(last, int) and isinstance(branch, str) and _BRANCH.fullmatch(branch):
-        return (*before, last)
-    return location
+def _thorough(kind: type[Any], text: bytes | str, found: Located) -> Located:
+    """What was found, and what it hides."""
+    if kind is Rule:
+        return _of_rule(json.loads(text), found)
+    if kind is Client:
+        return _of_client(json.loads(text), found)
+    return found
 
 
-def _told(location: Location, details: list[ErrorDetails], kind: Any) -> Iterator[tuple[Location, str]]:
-    """What is said about one place: of several branches, those that came furthest, in one message."""
-    further = [detail for detail in details if not detail["type"].endswith("_type")]
-    first, *others = further or details
-    if first["type"] in _UNKNOWN_KEY:
-        yield location, "unknown key" + did_you_mean(str(location[-1]), _fields(kind, location[:-1]))
-    elif first["type"] == "missing":
-        yield location, "is required"
-    elif first["type"] == "value_error":
-        yield from _expanded(location, first["ctx"]["error"])
-    else:
-        wanted = " or ".join(dict.fromkeys(_expected(detail) for detail in (first, *others)))
-        yield location, f"expected {wanted}, got {shown(first['input'])}"
-
-
-def _expected(detail: ErrorDetails) -> str:
-    if template := _EXPECTED.get(detail["type"]):
-        return template.format(**detail.get("ctx", {}))
-    return detail["msg"].removeprefix("Input should be ")
-
-
-def _expanded(location: Location, error: Exception) -> Iterator[tuple[Location, str]]:
-    if not isinstance(error, InvalidValue):
-        yield location, str(error)
-        return
-    for field, message in error.problems:
-        # An identifier in `overrides` may have dots of its own, or be a number.
-        name, dot, rest = field.partition(".")
-        deeper: list[str | int] = [rest] if dot else []
-        if name != "overrides":
-            deeper = [int(part) if part.isdecimal() else part for part in rest.split(".") if part]
-        yield (*location, name, *deeper), message
-
-
-def _is_secret(location: Location) -> bool:
-    names = [part for part in location if isinstance(part, str)]
-    return bool(names) and names[-1].lower().endswith(_SECRET)
-
-
-def _fields(kind: Any, path: Location) -> list[str]:
-    """The names that are known at `path` within a `kind`, as far as its types say."""
-    if get_origin(kind) is None:
-        if not (isinstance(kind, type) and (issubclass(kind, BaseModel) or is_dataclass(kind))):
-            return []
-        types = get_type_hints(kind, include_extras=True)
-        if not path:
-            return list(kind.model_fields if issubclass(kind, BaseModel) else types)
-        return _fields(types.get(str(path[0])), path[1:])
-    same_place = get_origin(kind) in (Union, UnionType, Annotated)
-    if not path and not same_place:
-        return []
-    for argument in get_args(kind):
-        if found := _fields(argument, path if same_place else path[1:]):
-            return found
+def _problems(kind: Any, value: Any) -> Located:
+    try:
+        _read_once(kind)(json.dumps(value))
+    except Rejected as error:
+        return error.located
     return []
+
+
+def _of_client(value: Any, found: Located) -> Located:
+    """A wrong rule hides neither another one nor the client's own fields."""
+    if not isinstance(value, dict) or not isinstance(rules := value.get("rules"), list):
+        return _without_wrong_fields(Client, value, found, {"id": "x"})
+    of_rules: Located = []
+    sound: list[Any] = []
+    for index, rule in enumerate(rules):
+        if located := _problems(Rule, rule):
+            located = _of_rule(rule, located)
+            of_rules += ((("rules", index, *where), message) for where, message in located)
+            sound += _stand_in(rule, located)
+        else:
+            sound.append(rule)
+    rest = value | {"rules": sound}
+    return _without_wrong_fields(Client, rest, _problems(Client, rest), {"id": "x"}) + of_rules
+
+
+def _of_rule(value: Any, found: Located) -> Located:
+    if not isinstance(value, dict) or _wrong(found) & _DECISIVE:
+        return found
+    return _without_wrong_fields(Rule, value, found, {"route": _some_route(value)})
+
+
+def _without_wrong_fields(kind: type[Any], value: Any, found: Located, required: dict[str, Any]) -> Located:
+    """What was found, and what shows only without it; `required` stands in for fields that must be there."""
+    wrong = _wrong(found)
+    if not isinstance(value, dict) or not wrong:
+        return found
+    left = {name: part for name, part in value.items() if name not in wrong}
+    untold = wrong.union(*(_DEPENDENT.get(name, ()) for name in wrong))
+    more = _problems(kind, required | left)
+    return found + [(where, message) for where, message in more if where and where[0] not in untold]
+
+
+def _wrong(found: Located) -> set[Any]:
+    return {where[0] for where, _ in found if where}
+
+
+def _some_route(rule: dict[str, Any]) -> str:
+    """A route with all the parameters that the rule asks for."""
+    kind = rule.get("identifier_type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    named = dict.fromkeys(one[5:] for one in kinds if isinstance(one, str) and one.startswith("path:"))
+    return "/" + "/".join(f"{{{name}}}" for name in named)
+
+
+def _stand_in(rule: Any, found: Located) -> Iterator[dict[str, Any]]:
+    """A sound rule with the id that this wrong one has or would be given, so that a second one shows."""
+    wrong = _wrong(found)
+    if not isinstance(rule, dict) or "id" in wrong:
+        return
+    if rule.get("id"):
+        yield {"id": rule["id"], "route": "/", "mode": Mode.EXEMPT}
+    elif not wrong.intersection(_DERIVED_FROM):
+        kept = {name: rule[name] for name in _DERIVED_FROM if name in rule}
+        made = kept | ({"limit": 1} if "window_seconds" in kept else {})
+        if not _problems(Rule, made):
+            yield made

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +129,9 @@ def test_version_and_help_are_answers(tmp_path: Path) -> None:
     assert (version.returncode, version.stdout, version.stderr) == (0, f"sidecar {__version__}\n", "")
     help_ = run("--help", directory=tmp_path)
     assert (help_.returncode, help_.stderr) == (0, "")
+    assert "rate-limiting authorization sidecar" in help_.stdout
+    for code in range(6):
+        assert f"\n  {code}  " in help_.stdout
     for name in ("serve", "check", "schema", "demo"):
         assert name in help_.stdout
         assert run(name, "--help", directory=tmp_path).returncode == 0
@@ -154,6 +158,23 @@ def test_a_taken_port_is_exit_code_3_and_named(file: Path, tmp_path: Path, taken
     )
     started = [json.loads(line) for line in done.stdout.splitlines() if "embedded store started" in line]
     assert [alive(entry["pid"]) for entry in started] == [False]
+
+
+def test_a_unix_socket_on_which_somebody_listens_is_exit_code_3_and_stays(file: Path, tmp_path: Path) -> None:
+    """As a taken port is."""
+    # Not in tmp_path: a socket's path may not be long.
+    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as somebody:
+        somebody.bind(f"{short}/s")
+        somebody.listen()
+        listen = {"authz": f"unix:{short}/s", "admin": f"127.0.0.1:{free_port()}"}
+        file.write_text(yaml.safe_dump({"store": {"url": f"embedded:{tmp_path}/store"}, "listen": listen}))
+        done = run("serve", "-c", file, directory=tmp_path)
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(f"{short}/s")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == (
+        f"listen.authz: cannot listen on unix:{short}/s: Address already in use"
+    )
 
 
 def test_an_embedded_store_that_cannot_start_is_exit_code_4_and_says_where(

@@ -30,13 +30,13 @@ def parts(valkey_binary: Path, envoy_binary: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def demo(**environ: str) -> AsyncIterator[Process]:
+async def demo(*arguments: str | Path, **environ: str) -> AsyncIterator[Process]:
     """The command in a process of its own, and gone at the end, with what it left if it was killed."""
     inherited = {name: value for name, value in os.environ.items() if name not in GIVEN}
     # Not pytest's tmp_path, which is longer than a socket's path may be.
     with tempfile.TemporaryDirectory() as temporary:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sidecar", "demo"),
+            *(sys.executable, "-m", "sidecar", "demo", *arguments),
             stdout=PIPE,
             stderr=PIPE,
             env=inherited | {"TMPDIR": temporary} | environ,
@@ -139,3 +139,31 @@ async def test_a_given_admin_key_is_used_and_not_shown() -> None:
         welcome = await welcomed(process)
     assert "given-by-the-user" not in welcome
     assert "SIDECAR_ADMIN_KEY" in welcome
+
+
+async def test_what_stands_in_dot_env_reaches_the_sidecar_as_it_stands(tmp_path: Path) -> None:
+    """`make run` gives it the file; `$` and `#` in a key are no shell's and no make's affair."""
+    key = "k$$e${y}#1 $(x)"
+    file = tmp_path / ".env"
+    file.write_text(f"# the key of the admin port\nSIDECAR_ADMIN_KEY='{key}'\nAPP_ENV=from-the-file\n")
+    async with demo("--env-file", file, APP_ENV="from-the-environment") as process:
+        welcome = await welcomed(process)
+        address = re.search(r"(http://\S+)  the admin port", welcome)
+        assert address
+        async with aiohttp.ClientSession() as client:
+            for given, status in ((key, 404), ("another", 403)):
+                async with client.get(
+                    f"{address[1]}v1/clients/nobody/state", headers={"X-Admin-Key": given}
+                ) as answer:
+                    assert answer.status == status
+    assert "that of SIDECAR_ADMIN_KEY" in welcome
+    assert '"app_env": "from-the-environment"' in welcome
+
+
+async def test_a_wrong_line_in_dot_env_is_exit_code_1_and_named(tmp_path: Path) -> None:
+    """Like one in a configuration."""
+    file = tmp_path / ".env"
+    file.write_text("APP_ENV=x\nno line\n")
+    async with demo("--env-file", file) as process:
+        error = (await process.communicate())[1].decode()
+    assert (process.returncode, error) == (1, f"{file}:2: expected NAME=VALUE\n")

@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from sidecar.application.readiness import Readiness
-from sidecar.infrastructure.admin.access import AdminKey, guard
+from sidecar.infrastructure.admin.access import Access, guard, only_reads
 from sidecar.infrastructure.admin.answers import as_problems, json_answer
 from sidecar.infrastructure.admin.clients import ClientRoutes
 from sidecar.infrastructure.admin.counters import CounterRoutes
+from sidecar.infrastructure.admin.explain import ExplainRoutes
+from sidecar.infrastructure.admin.operations import OperationRoutes
+from sidecar.infrastructure.admin.rate import RateRoutes
 
 #: How long an accepted request may take after the sidecar was told to stop.
 DRAIN_SECONDS = 5.0
@@ -32,7 +35,14 @@ class OpenRoutes:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
 
-def routes(open_: OpenRoutes, clients: ClientRoutes, counters: CounterRoutes) -> list[web.RouteDef]:
+def routes(
+    open_: OpenRoutes,
+    clients: ClientRoutes,
+    counters: CounterRoutes,
+    operations: OperationRoutes,
+    explaining: ExplainRoutes,
+    rates: RateRoutes,
+) -> list[web.RouteDef]:
     client, policy = "/v1/clients/{client_id}", "/v1/clients/{client_id}/policies/{policy_id}"
     return [
         web.get("/health", open_.health),
@@ -54,11 +64,19 @@ def routes(open_: OpenRoutes, clients: ClientRoutes, counters: CounterRoutes) ->
         web.get(f"{policy}/identifiers", counters.list_identifiers),
         web.get(f"{policy}/busiest", counters.list_busiest),
         web.delete(f"{client}/counters", counters.reset),
+        web.get("/v1/enforcement", operations.read_enforcement),
+        web.put("/v1/enforcement", operations.set_enforcement),
+        web.delete("/v1/enforcement", operations.reset_enforcement),
+        web.post("/v1/explain", only_reads(explaining.explain)),
+        web.get("/v1/config", operations.read_configuration),
+        web.post("/v1/reload", operations.reload),
+        web.get("/v1/audit", operations.read_audit),
+        web.delete("/rate/reset/{user_id}", rates.reset),
     ]
 
 
-def admin_runner(served: Sequence[web.RouteDef], keys: Sequence[AdminKey]) -> web.AppRunner:
-    application = web.Application(middlewares=[as_problems, guard(keys)])
+def admin_runner(served: Sequence[web.RouteDef], access: Access) -> web.AppRunner:
+    application = web.Application(middlewares=[as_problems, guard(access)])
     application.add_routes(served)
     application.on_response_prepare.append(_name_server)
     return web.AppRunner(application, access_log=None, shutdown_timeout=DRAIN_SECONDS)

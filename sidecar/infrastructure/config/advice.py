@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sidecar.domain.identity import IdentifierReader, IdentityOptions
+from sidecar.domain.identity import IdentifierReader, IdentityOptions, canonical_network, identifier_types
 from sidecar.domain.route import RoutePattern
 from sidecar.domain.rule import Client, Enforcement, Mode, Rule
 from sidecar.infrastructure.config.clients import Placed
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
-from sidecar.infrastructure.config.schema import Settings
+from sidecar.infrastructure.config.schema import Identity, Settings
 
 _ENCODED_SLASH = re.compile(r"%2F|%5C|\\")
 
@@ -36,6 +36,7 @@ def _hosts_alone(settings: Settings, placed: Sequence[Placed]) -> Iterator[Probl
 def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Problem]:
     if client.enforcement is Enforcement.OFF:
         yield one.problem("enforcement", message="is off: no request of this client is limited")
+    yield from _everyone_exempt(one, client)
     rules = [_Known.of(rule, client, settings) for rule in client.rules]
     if not any(rule.pattern.catches_all and rule.methods is None for rule in rules):
         message = "no rule is for all the rest (route '/*', method '*'): what matches no rule is not limited"
@@ -49,17 +50,43 @@ def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Prob
         if settings.paths.decode_slashes and _ENCODED_SLASH.search(rule.pattern.text):
             message = "never matches: decode_slashes turns %2F, %5C and \\ into '/' before matching"
             yield one.problem("rules", index, "route", message=message)
-        yield from _overrides_of_one_network(one, index, rule, settings.client_ip.ipv6_prefix)
+        for message in _never_read(rule.rule, settings.identity):
+            yield one.problem("rules", index, "identifier_type", message=message)
+        yield from _overrides_of_one_caller(one, index, rule, settings.client_ip.ipv6_prefix)
 
 
-def _overrides_of_one_network(one: Placed, index: int, known: "_Known", prefix: int) -> Iterator[Problem]:
-    """IPv6 callers are counted by network, so two addresses may be one identifier."""
+def _everyone_exempt(one: Placed, client: Client) -> Iterator[Problem]:
+    for index, written in enumerate(client.exempt_ips):
+        network = canonical_network(written)
+        if network.prefixlen == 0:
+            message = f"holds every IPv{network.version} address: nothing that comes from one is limited"
+            yield one.problem("exempt_ips", index, message=message)
+
+
+def _never_read(rule: Rule, identity: Identity) -> Iterator[str]:
+    """Where all sources of an identifier are switched off, proxied requests have none."""
+    kinds = identifier_types(rule.identifier_type)
+    if "session_id" in kinds and identity.session_header is None and identity.session_cookie is None:
+        yield (
+            "a proxied request never has a session_id: identity.session_header and identity.session_cookie"
+            " are null"
+        )
+    if "user_id" in kinds and identity.user_header is None:
+        yield "a proxied request never has a user_id: identity.user_header is null"
+
+
+def _overrides_of_one_caller(one: Placed, index: int, known: "_Known", prefix: int) -> Iterator[Problem]:
+    """An address has several spellings, and IPv6 callers are counted by network."""
     options = IdentityOptions(ipv6_prefix=prefix)
     reader = IdentifierReader(known.rule.identifier_type, dict(known.pattern.parameters), options)
     named: dict[tuple[str, ...], str] = {}
     for written in known.rule.overrides:
-        if (other := named.setdefault(reader.parse(written), written)) != written:
-            message = f"is counted together with {other!r}, a network of /{prefix}; the last one holds"
+        values = reader.parse(written)
+        if (other := named.setdefault(values, written)) != written:
+            kinds = identifier_types(known.rule.identifier_type)
+            ipv6 = any(k == "ip" and ":" in value for k, value in zip(kinds, values, strict=False))
+            same = f"a network of /{prefix}" if ipv6 else "the same address"
+            message = f"is counted together with {other!r}, {same}; the last one holds"
             yield one.problem("rules", index, "overrides", written, message=message)
 
 

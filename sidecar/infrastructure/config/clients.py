@@ -1,20 +1,18 @@
-"""The clients of all files together: each checked thoroughly, then against each other."""
+"""The clients of all files together: each checked by itself, then against each other."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidecar.domain.rule import Client, Rule
-from sidecar.domain.ruleset import MAX_CHECKS
-from sidecar.infrastructure.config.crowding import most_crowded
+from sidecar.domain.crowding import too_crowded
+from sidecar.domain.rule import Client
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
-from sidecar.infrastructure.validation import Location, Rejected, reader, shown
+from sidecar.infrastructure.explanation import Location, shown
+from sidecar.infrastructure.validation import Rejected, reader
 
-_READ: dict[type[Any], Any] = {Client: reader(Client), Rule: reader(Rule)}
-# Without these, what a rule needs cannot be told.
-_DECISIVE = {"mode", "algorithm"}
+_read = reader(Client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,52 +56,15 @@ def conflicts(placed: Sequence[Placed]) -> Iterator[Problem]:
     yield from _same_ids(placed)
     yield from _same_hosts(placed)
     for one in placed:
-        if one.client and (crowd := most_crowded(one.client.rules)) and crowd.rules > MAX_CHECKS:
-            message = (
-                f"{crowd.rules} rules apply to {crowd.method} {crowd.path}; "
-                f"expected at most {MAX_CHECKS} for one request"
-            )
+        if one.client and (message := too_crowded(one.client.rules)):
             yield one.problem("rules", message=message)
 
 
 def _read_client(value: Any) -> tuple[Client | None, list[tuple[Location, str]]]:
-    """A client, or all its problems: a wrong rule hides neither another one nor the client's own fields."""
     try:
-        return _read(Client, value), []
+        return _read(json.dumps(value)), []
     except Rejected as error:
-        if not isinstance(value, dict) or not isinstance(rules := value.get("rules"), list):
-            return None, _thorough(Client, value, error)
-    found: list[tuple[Location, str]] = []
-    sound = []
-    for index, rule in enumerate(rules):
-        try:
-            _read(Rule, rule)
-            sound.append(rule)
-        except Rejected as error:
-            found += ((("rules", index, *where), text) for where, text in _thorough(Rule, rule, error))
-    try:
-        _read(Client, value | {"rules": sound})
-    except Rejected as error:
-        found += _thorough(Client, value | {"rules": sound}, error)
-    return None, found
-
-
-def _thorough(kind: type[Any], value: Any, error: Rejected) -> list[tuple[Location, str]]:
-    """Its problems, and those that show only without the fields that are wrong."""
-    wrong = {where[0] for where, _ in error.located if where}
-    if not isinstance(value, dict) or not wrong or wrong & _DECISIVE:
-        return error.located
-    try:
-        _read(kind, {name: part for name, part in value.items() if name not in wrong})
-    except Rejected as rest:
-        return error.located + [
-            (where, text) for where, text in rest.located if where and where[0] not in wrong
-        ]
-    return error.located
-
-
-def _read(kind: type[Any], value: Any) -> Any:
-    return _READ[kind](json.dumps(value))
+        return None, error.located
 
 
 def _same_ids(placed: Sequence[Placed]) -> Iterator[Problem]:

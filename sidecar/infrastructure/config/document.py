@@ -8,7 +8,7 @@ from typing import Any
 
 from sidecar.infrastructure.config.problems import Problem
 from sidecar.infrastructure.config.substitution import Origin
-from sidecar.infrastructure.validation import Location, dotted
+from sidecar.infrastructure.explanation import Location, dotted, is_secret
 
 _WORD = re.compile(r"\w+")
 
@@ -48,6 +48,8 @@ class Document:
     def _redacted(self, location: Location, message: str) -> str:
         """The message without anything that came from a variable or a file."""
         if origin := self.origins.get(location):
+            if is_secret(location):  # then the message repeats nothing of the value
+                return f"{message} (in {origin.reference})"
             message = _without_value(message, origin)
         for other in self.origins.values():
             for text, reference in other.pieces:

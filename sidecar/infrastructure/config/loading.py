@@ -5,8 +5,9 @@ The environment comes in as an argument: the same files and the same environment
 
 import glob
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +20,8 @@ from sidecar.infrastructure.config.problems import ConfigurationError, Problem
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.config.substitution import Origin
 from sidecar.infrastructure.config.yaml_source import read_document
-from sidecar.infrastructure.validation import Rejected, did_you_mean, reader
+from sidecar.infrastructure.explanation import did_you_mean
+from sidecar.infrastructure.validation import Rejected, reader
 
 _read_settings = reader(Settings)
 #: What the environment says where the file does not.
@@ -42,6 +44,10 @@ class Configuration:
     warnings: tuple[Problem, ...]
     #: Every file that was read, those named by `${file:…}` too: what has to be watched.
     files: tuple[Path, ...]
+    #: Where `clients_from` looks: a file that is put there may be a further one.
+    folders: tuple[Path, ...]
+    #: The same files, as they are by then; raises as `load` does.
+    read_again: "Callable[[], Configuration]" = field(repr=False, compare=False)
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Configuration:
@@ -59,11 +65,14 @@ def load(path: Path, environ: Mapping[str, str]) -> Configuration:
     problems += [*conflicts(placed), *_unknown_default(main, placed, documents)]
     if problems or settings is None:
         raise ConfigurationError(_in_order(problems, documents))
-    return _configuration(settings, documents, placed)
+    return _configuration(settings, documents, placed, partial(load, path, dict(environ)))
 
 
 def _configuration(
-    settings: Settings, documents: Sequence[Document], placed: Sequence[Placed]
+    settings: Settings,
+    documents: Sequence[Document],
+    placed: Sequence[Placed],
+    read_again: Callable[[], Configuration],
 ) -> Configuration:
     main = documents[0]
     own = tuple(one.client for one in placed if one.client and one.document is main)
@@ -75,6 +84,8 @@ def _configuration(
         files=tuple(
             dict.fromkeys(file for document in documents for file in (document.path, *document.files))
         ),
+        folders=tuple(dict.fromkeys(_folders(main))),
+        read_again=read_again,
     )
 
 
@@ -105,12 +116,25 @@ def _settings(main: Document) -> tuple[Settings | None, list[Problem]]:
         return None, main.found(error.located)
 
 
-def _client_files(main: Document, environ: Mapping[str, str]) -> Iterator[Document]:
+def _patterns(main: Document) -> list[str]:
     named = main.value.get("clients_from") if isinstance(main.value, dict) else None
     patterns = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    return [pattern for pattern in patterns if isinstance(pattern, str)]
+
+
+def _folders(main: Document) -> Iterator[Path]:
+    for pattern in _patterns(main):
+        plain = pattern
+        while glob.has_magic(plain):
+            plain = str(Path(plain).parent)
+            yield from _matching(main.path.parent, plain)
+        yield main.path.parent / plain if plain != pattern else (main.path.parent / plain).parent
+
+
+def _client_files(main: Document, environ: Mapping[str, str]) -> Iterator[Document]:
     seen = {main.path.resolve()}
-    for pattern in patterns:
-        for path in _matching(main.path.parent, pattern) if isinstance(pattern, str) else ():
+    for pattern in _patterns(main):
+        for path in _matching(main.path.parent, pattern):
             if path.resolve() not in seen:
                 seen.add(path.resolve())
                 yield read_document(path, environ)

@@ -1,7 +1,7 @@
 """The configuration file as models: every key with its default, its bounds and what it is for.
 
-Clients and rules are the domain's own types. Here nothing reads files or the environment: `loading` fills in
-what the environment gives. Messages are written for people, since they are what a wrong file answers with.
+Clients and rules are the domain's own types. Here nothing reads the environment: `loading` fills in what it
+gives. Messages are written for people, since they are what a wrong file answers with.
 """
 
 import re
@@ -18,12 +18,14 @@ from pydantic import (
     model_validator,
 )
 
-from sidecar.domain.rule import Client, Enforcement, OnMissing, OnUnavailable
+from sidecar.domain.algorithms import MAX_SLIDING_WINDOW_LIMIT
+from sidecar.domain.rule import YEAR_SECONDS, Client, Enforcement, OnMissing, OnUnavailable
+from sidecar.infrastructure.config.admin import Admin
+from sidecar.infrastructure.config.store_url import STORES, check_store_url
 from sidecar.infrastructure.validation import Strict
 
 _NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"  # RFC 9110
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
-_STORES = "embedded:, embedded:/absolute/directory, redis://…, rediss://… or unix://…"
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 CookieName = Annotated[str, StringConstraints(pattern=_NAME)]
@@ -66,22 +68,14 @@ def _check_endpoint(text: str) -> str:
     return str(Endpoint.parse(text))
 
 
-def _check_store(url: str) -> str:
-    scheme, _, rest = url.partition(":")
-    fits = (not rest or rest.startswith("/")) if scheme == "embedded" else rest.startswith("//")
-    if scheme not in ("embedded", "redis", "rediss", "unix") or ":" not in url or not fits:
-        raise ValueError(f"expected {_STORES}")
-    return url
-
-
 Address = Annotated[str, AfterValidator(_check_endpoint)]
 
 
 class Store(Strict):
     """Where counters live."""
 
-    url: Annotated[str, AfterValidator(_check_store)] = Field(
-        default="embedded:", repr=False, description=f"{_STORES}. Left out: the environment's REDIS_URL."
+    url: Annotated[str, AfterValidator(check_store_url)] = Field(
+        default="embedded:", repr=False, description=f"{STORES}. Left out: the environment's REDIS_URL."
     )
     timeout_ms: int = Field(
         default=50, ge=1, le=60_000, description="What one decision may spend on the store, in milliseconds."
@@ -131,7 +125,10 @@ class ClientIp(Strict):
         description="A header with the address alone, that the proxy overwrites; null: X-Forwarded-For only.",
     )
     trusted_hops: int = Field(
-        default=1, ge=1, le=32, description="Which X-Forwarded-For entry is the caller; 1 is the rightmost."
+        default=1,
+        ge=1,
+        le=32,
+        description="Where header is null: which X-Forwarded-For entry is the caller; 1 is the rightmost.",
     )
     ipv6_prefix: int = Field(
         default=64, ge=16, le=128, description="IPv6 callers are counted by network of this many bits."
@@ -159,6 +156,17 @@ class Paths(Strict):
     decode_slashes: bool = Field(default=False, description="Whether %2F, %5C and \\ separate segments.")
 
 
+class Rate(Strict):
+    """What /rate/check admits, for each user and endpoint."""
+
+    limit: int = Field(
+        default=10, ge=1, le=MAX_SLIDING_WINDOW_LIMIT, description="Requests admitted per window."
+    )
+    window_seconds: int = Field(
+        default=60, ge=1, le=YEAR_SECONDS, description="The window's length in seconds."
+    )
+
+
 class Response(Strict):
     """What answers look like."""
 
@@ -172,37 +180,6 @@ class Response(Strict):
         if status == 429:
             raise ValueError("expected another status than 429, which says that a limit is used up")
         return status
-
-
-class AdminKey(Strict):
-    """A key of the admin port."""
-
-    name: Id = Field(description="Who holds it; the audit list has it.")
-    key: Annotated[str, BeforeValidator(lambda key: "" if key is None else key)] = Field(
-        repr=False, description="At least 8 characters. Empty: this entry is left out."
-    )
-    role: Literal["admin", "viewer"] = Field(default="viewer", description="viewer reads, admin changes.")
-
-    @field_validator("key")
-    @classmethod
-    def _long_enough(cls, key: str) -> str:
-        if 0 < len(key) < 8:
-            raise ValueError("expected at least 8 characters, or none for an entry that is left out")
-        return key
-
-
-class Admin(Strict):
-    """Who may use the admin port. Without a key nobody may: it answers 403."""
-
-    keys: tuple[AdminKey, ...] = Field(default=(), description="Keys for the X-Admin-Key header.")
-
-    @field_validator("keys")
-    @classmethod
-    def _named_apart(cls, keys: tuple[AdminKey, ...]) -> tuple[AdminKey, ...]:
-        names = [key.name for key in keys]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"the name {twice!r} stands twice")
-        return tuple(key for key in keys if key.key)
 
 
 def _upper(value: Any) -> Any:
@@ -229,6 +206,7 @@ class Settings(Strict):
     )
     default_client: Id | None = Field(default=None, description="The client of all other requests.")
     paths: Paths = Field(default=Paths(), description="How targets are read.")
+    rate: Rate = Field(default=Rate(), description="The limit of the /rate API.")
     response: Response = Field(default=Response(), description="What answers look like.")
     admin: Admin = Field(default=Admin(), description="Who may use the admin port.")
     clients_from: str | tuple[str, ...] | None = Field(
@@ -239,7 +217,8 @@ class Settings(Strict):
         default="INFO", description="DEBUG, INFO, WARNING or ERROR. Left out: the environment's LOG_LEVEL."
     )
     app_env: str = Field(
-        default="development", description="Named in logs and metrics. Left out: the environment's APP_ENV."
+        default="development",
+        description="Named in each line of the log. Left out: the environment's APP_ENV.",
     )
 
     @field_validator("workers")

@@ -17,7 +17,7 @@ import yaml
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
 from sidecar.infrastructure.config.substitution import Origin, Substitution, Unreadable, read_text
-from sidecar.infrastructure.validation import Location
+from sidecar.infrastructure.explanation import Location
 
 MAX_NODES = 1_000_000
 MAX_DEPTH = 100

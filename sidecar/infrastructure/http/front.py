@@ -14,8 +14,10 @@ from aiohttp import web
 
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.readiness import Readiness
+from sidecar.application.user_rates import UserRates
 from sidecar.domain.decision import Reason
-from sidecar.infrastructure.http.dialects import envoy, evaluate
+from sidecar.domain.errors import InvalidValue
+from sidecar.infrastructure.http.dialects import envoy, evaluate, ratelog
 from sidecar.infrastructure.http.messages import Answer, Call, joined
 from sidecar.infrastructure.http.server import read_body
 from sidecar.infrastructure.http.sources import Sources
@@ -36,10 +38,13 @@ class Watcher(Protocol):
 class Front:
     """Answers every request to the data port."""
 
-    def __init__(self, evaluator: RateLimitEvaluator, readiness: Readiness, watcher: Watcher) -> None:
+    def __init__(
+        self, evaluator: RateLimitEvaluator, rates: UserRates, readiness: Readiness, watcher: Watcher
+    ) -> None:
         self.sources = Sources()
         self.unavailable_status = 503
         self._evaluator = evaluator
+        self._rates = rates
         self._readiness = readiness
         self._watcher = watcher
 
@@ -47,7 +52,11 @@ class Front:
         request_id = _request_id(request.headers.get("X-Request-ID", ""))
         answer = await self._answer(request, _ABSOLUTE.sub("", request.raw_path, count=1), request_id)
         headers = {"X-Request-ID": request_id, "Server": "sidecar", **answer.headers}
-        return web.Response(status=answer.status, headers=headers, body=answer.body)
+        response = web.Response(status=answer.status, headers=headers, body=answer.body)
+        if not self._readiness.serving:
+            # The proxy is to take another connection, and soon another replica.
+            response.force_close()
+        return response
 
     async def _answer(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
         client_id = None
@@ -62,6 +71,8 @@ class Front:
             match target.partition("?")[0]:
                 case evaluate.PATH:
                     return await self._evaluate(request, request_id)
+                case ratelog.CHECK_PATH | ratelog.STATUS_PATH as path:
+                    return await self._rate(request, path, target, request_id)
                 case "/health":
                     return Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
                 case "/ready":
@@ -86,13 +97,40 @@ class Front:
             return _error(400, str(error))
         except Rejected as error:
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
-        if asked.client_id is None or self._evaluator.rule_set.client(asked.client_id) is None:
+        rule_set = self._evaluator.rule_set
+        if rule_set.complete and rule_set.client(asked.client_id or "") is None:
             return _error(404, "there is no such client")
         decision = await self._evaluator.evaluate(asked)
         if decision.reason is Reason.IDENTIFIER_MISSING:
             missing = [("identifier", f"the rule {decision.rule_id!r} needs another identifier")]
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(missing))
         return evaluate.write(decision, self.unavailable_status)
+
+    async def _rate(self, request: web.BaseRequest, path: str, target: str, request_id: str) -> Answer:
+        try:
+            if path == ratelog.STATUS_PATH:
+                return await self._rate_status(request, target)
+            return await self._rate_check(request, target, request_id)
+        except Malformed as error:
+            return _error(400, str(error))
+        except (Rejected, InvalidValue) as error:
+            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
+
+    async def _rate_check(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
+        if request.method != "POST":
+            return _error(405, "check takes POST", Allow="POST")
+        if (body := await read_body(request)) is None:
+            return _error(413, "expected a body of at most 1 MiB")
+        call = Call("POST", target, joined(request.headers.items()), body=body)
+        decision = await self._rates.check(ratelog.read_check(call), request_id)
+        return ratelog.write_check(decision, self.unavailable_status)
+
+    async def _rate_status(self, request: web.BaseRequest, target: str) -> Answer:
+        if request.method != "GET":
+            return _error(405, "status takes GET", Allow="GET")
+        call = Call("GET", target, joined(request.headers.items()))
+        decision = await self._rates.status(ratelog.read_status(call))
+        return ratelog.write_status(decision, self.unavailable_status)
 
     def _ready(self) -> Answer:
         return Answer(self._readiness.status, {"Content-Type": "text/plain"}, self._readiness.word.encode())

@@ -56,7 +56,9 @@ class _Connection(RequestHandler):
             _log.error("a request failed", exc_info=exc)
         detail = "the request is no valid HTTP" if status == 400 else "the sidecar failed on this request"
         response = web.Response(
-            status=status, body=problem(status, detail), headers={"Content-Type": CONTENT_TYPE}
+            status=status,
+            body=problem(status, detail),
+            headers={"Content-Type": CONTENT_TYPE, "Server": "sidecar"},
         )
         response.force_close()
         return response

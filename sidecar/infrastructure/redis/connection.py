@@ -14,18 +14,22 @@ from redis.exceptions import RedisError
 
 from sidecar.application.ports import StoreUnavailable
 
-#: Connections of one process. A decision that finds all of them busy waits, within its own deadline.
-MAX_CONNECTIONS = 64
+#: Connections of one process; requests travel together, so decisions need only a few.
+MAX_CONNECTIONS = 16
 
 
-def connect(url: str, timeout_seconds: float) -> "Redis":
-    """A client for a `redis://`, `rediss://` or `unix://` URL; connects when first used."""
+def connect(url: str, give_up_seconds: float) -> "Redis":
+    """A client for a `redis://`, `rediss://` or `unix://` URL; connects when first used.
+
+    After `give_up_seconds` without an answer a connection is closed, so that a late reply never reaches
+    another caller.
+    """
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=MAX_CONNECTIONS,
-        timeout=timeout_seconds,
-        socket_timeout=timeout_seconds,
-        socket_connect_timeout=timeout_seconds,
+        timeout=give_up_seconds,
+        socket_timeout=give_up_seconds,
+        socket_connect_timeout=give_up_seconds,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
         protocol=2,

@@ -71,7 +71,7 @@ class RedisControlStore:
     async def audit(self, skip: int, limit: int) -> Sequence[AuditEntry]:
         with translated():
             stored = await self._redis.lrange(f"{self._key}:audit", skip, skip + limit - 1)
-        return [_read_entry(_text(text)) for text in stored]
+        return [entry for text in stored if (entry := _read_entry(_text(text)))]
 
     async def announcements(self) -> AsyncIterator[None]:
         with translated():
@@ -88,21 +88,22 @@ class RedisControlStore:
 
 
 def _state(fields: Mapping[str, bytes | str]) -> ControlState:
+    """What can be read of it: one broken field takes no other down."""
     clients: dict[str, StoredClient] = {}
     resets: dict[tuple[str, str], int] = {}
     for name, value in fields.items():
         kind, _, rest = name.partition(":")
         if kind == "client" and (found := _read(rest, value)):
             clients[rest] = found
-        elif kind == "resets":
+        elif kind == "resets" and (times := _text(value)).isdecimal():
             client_id, _, rule_id = rest.partition(":")
-            resets[client_id, rule_id] = int(value)
-    enforcement = _text(fields.get("enforcement", ""))
+            resets[client_id, rule_id] = int(times)
+    switch = _text(fields.get("enforcement", ""))
     return ControlState(
         version=_text(fields.get("version", "")),
         clients=clients,
         resets=resets,
-        enforcement=Enforcement(enforcement) if enforcement else None,
+        enforcement=Enforcement(switch) if switch in list(Enforcement) else None,
     )
 
 
@@ -133,9 +134,13 @@ def _written_entry(entry: AuditEntry) -> str:
     return json.dumps(fields)
 
 
-def _read_entry(text: str) -> AuditEntry:
-    fields = json.loads(text)
-    return AuditEntry(**fields | {"at": datetime.fromisoformat(fields["at"])})
+def _read_entry(text: str) -> AuditEntry | None:
+    try:
+        fields = json.loads(text)
+        return AuditEntry(**fields | {"at": datetime.fromisoformat(fields["at"])})
+    except (ValueError, KeyError, TypeError):
+        _log.exception("an entry of the audit list is unreadable and left out")
+        return None
 
 
 def _text(stored: bytes | str) -> str:

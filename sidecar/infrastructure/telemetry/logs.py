@@ -42,6 +42,8 @@ def set_up(level: str, app_env: str) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter(app_env=app_env))
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # It says every change in a watched folder; what came of it is said by us.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
 class Sampler:
@@ -93,3 +95,15 @@ class RefusalLog:
                 "is client_ip.header what the proxy sends?",
                 extra={"not_logged": held_back},
             )
+
+
+class AccessLog:
+    """A sample of the requests to the admin port that were refused: why and from where, never with what."""
+
+    def __init__(self) -> None:
+        self._failures = Sampler()
+
+    def failed(self, reason: str, address: str) -> None:
+        if (held_back := self._failures.let_through()) is not None:
+            extra = {"reason": reason, "address": address, "not_logged": held_back}
+            logging.getLogger("sidecar.admin").warning("no access to the admin port", extra=extra)

@@ -21,46 +21,45 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 _LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
+# Name, what it says, labels.
+_REQUESTS = "rate_limit_requests", "Requests decided.", ("result", "client", "rule", "reason")
+_SHADOW_REFUSALS = (
+    "rate_limit_shadow_refusals",
+    "Requests that a shadow rule would have refused.",
+    ("client", "rule"),
+)
+_STORE_ERRORS = "rate_limit_store_errors", "Decisions made without the store."
+_UNREADABLE = "rate_limit_unreadable_addresses", "Requests whose client address could not be read."
+_LATENCY = "rate_limit_redis_latency_seconds", "Time that an answered call to the store took."
+_STORE_UP = "rate_limit_store_reachable", "1 while the store answers."
+_STORE_EMBEDDED = "rate_limit_store_embedded", "1 if the store is the embedded one."
+_RELOADS = "rate_limit_config_reloads", "Times that a changed configuration was read.", ("result",)
+_LAST_RELOAD = "rate_limit_config_last_reload_successful", "1 while the files are what is in force."
+_BUILD_INFO = "rate_limit_build_info", "The running version.", ("version",)
+
+
 class Metrics:
     """An `Observer` that counts, in a registry of its own."""
 
     def __init__(self, *, embedded: bool) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "rate_limit_requests",
-            "Requests decided.",
-            ["result", "client", "rule", "reason"],
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter(*_REQUESTS, registry=registry)
+        self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
+        self._store_errors = Counter(*_STORE_ERRORS, registry=registry)
+        self._unreadable = Counter(*_UNREADABLE, registry=registry)
+        self._access_failures = Counter(
+            "rate_limit_admin_auth_failures",
+            "Requests to the admin port without a valid key or token, or beyond what its role may do.",
+            ["reason"],
             registry=self._registry,
         )
-        self._shadow_refusals = Counter(
-            "rate_limit_shadow_refusals",
-            "Requests that a shadow rule would have refused.",
-            ["client", "rule"],
-            registry=self._registry,
-        )
-        self._store_errors = Counter(
-            "rate_limit_store_errors", "Decisions made without the store.", registry=self._registry
-        )
-        self._unreadable = Counter(
-            "rate_limit_unreadable_addresses",
-            "Requests whose client address could not be read.",
-            registry=self._registry,
-        )
-        self._latency = Histogram(
-            "rate_limit_redis_latency_seconds",
-            "Time that an answered call to the store took.",
-            buckets=_LATENCY_BUCKETS,
-            registry=self._registry,
-        )
-        self._store_up = Gauge(
-            "rate_limit_store_reachable", "1 while the store answers.", registry=self._registry
-        )
-        Gauge(
-            "rate_limit_store_embedded", "1 if the store is the embedded one.", registry=self._registry
-        ).set(int(embedded))
-        Gauge("rate_limit_build_info", "The running version.", ["version"], registry=self._registry).labels(
-            __version__
-        ).set(1)
+        self._latency = Histogram(*_LATENCY, registry=registry, buckets=_LATENCY_BUCKETS)
+        self._store_up = Gauge(*_STORE_UP, registry=registry)
+        self._reloads = Counter(*_RELOADS, registry=registry)
+        self._last_reload = Gauge(*_LAST_RELOAD, registry=registry)
+        self._last_reload.set(1)
+        Gauge(*_STORE_EMBEDDED, registry=registry).set(int(embedded))
+        Gauge(*_BUILD_INFO, registry=registry).labels(__version__).set(1)
 
     def decided(self, request: RequestMetadata, decision: Decision) -> None:
         result = "allowed" if decision.allowed else "rejected"
@@ -79,8 +78,16 @@ class Metrics:
     def unreadable_address(self) -> None:
         self._unreadable.inc()
 
+    def admin_access_failed(self, reason: str, address: str) -> None:
+        """Not by address: those are as many as the callers like."""
+        self._access_failures.labels(reason).inc()
+
     def store_reachable(self, reachable: bool) -> None:
         self._store_up.set(int(reachable))
+
+    def config_reloaded(self, successful: bool) -> None:
+        self._reloads.labels("taken_over" if successful else "refused").inc()
+        self._last_reload.set(int(successful))
 
     def page(self) -> tuple[str, bytes]:
         """Content type and body of `/metrics`."""

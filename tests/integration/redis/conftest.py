@@ -7,9 +7,8 @@ from functools import cache
 import pytest
 from redis.asyncio import Redis
 
-from sidecar.application.ports import CounterStore
 from sidecar.infrastructure.redis.connection import connect
-from tests.integration.redis.counting import PATIENCE_SECONDS, Clock, MemoryStore, undying_store
+from tests.integration.redis.counting import PATIENCE_SECONDS, Clock, Counts, MemoryStore, undying_store
 from tests.parts import StoreServer, require
 
 
@@ -28,8 +27,8 @@ def url_of() -> Iterator[Callable[[str], str]]:
 @pytest.fixture(params=["memory", "valkey", "redis"])
 async def counters(
     request: pytest.FixtureRequest, url_of: Callable[[str], str], clock: Clock, key_prefix: str
-) -> AsyncIterator[CounterStore]:
-    """Every implementation of the port; the test runs once on each."""
+) -> AsyncIterator[Counts]:
+    """Everything that decides; the test runs once on each."""
     if request.param == "memory":
         yield MemoryStore(clock)
         return

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from redis.asyncio import Redis
 
@@ -33,8 +33,14 @@ class Clock:
         self.now = START + round(seconds * SECOND_US)
 
 
+class Counts(Protocol):
+    """What a `CounterStore` decides by; the model has no more of it."""
+
+    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted: ...
+
+
 class MemoryStore:
-    """The model as a `CounterStore`."""
+    """The model, asked like a store."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,9 +48,6 @@ class MemoryStore:
 
     async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
         return self._counters.hit(checks, self._clock(), charge=charge)
-
-    async def ping(self) -> None:
-        """Always there."""
 
 
 class Undying(Redis):

@@ -1,4 +1,8 @@
-"""What lies between the store and its server: lost and late replies, deadlines, restarts, cancellation."""
+"""What lies between the store and its server: lost and late replies, deadlines, restarts, cancellation.
+
+Requests of one turn of the event loop travel together, in a few calls at once; none may hear another's
+answer.
+"""
 
 import asyncio
 import socket
@@ -11,8 +15,8 @@ from redis.asyncio import Redis
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted
-from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, connect
-from sidecar.infrastructure.redis.counters import RedisCounterStore
+from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.counters import MAX_CALLS, RedisCounterStore
 from tests.integration.redis.counting import PATIENCE_SECONDS, check, rule, store_on, used
 from tests.parts import StoreServer, require, until
 from tests.tcp_proxy import TcpProxy
@@ -96,40 +100,79 @@ async def test_a_lost_reply_to_the_script_itself_is_no_second_charge(
 async def test_a_late_reply_reaches_no_other_caller(
     proxy: TcpProxy, store: RedisCounterStore, hasty: RedisCounterStore
 ) -> None:
-    """A call that timed out closes its connection; each later answer is that caller's own."""
+    """A caller has given up, then its answer comes: each later answer is that caller's own."""
     await store.hit([counter("late", 500)])
     proxy.hold_replies()
     with pytest.raises(StoreUnavailable):
         await hasty.hit([counter("late", 100)])
-    await until(lambda: proxy.kept_back > 0, "the server has answered")
-    await until(lambda: proxy.open == 0, "the connection is closed")
+    await until(lambda: proxy.kept_back == 1, "the server has answered")
+    calls = [asyncio.create_task(store.hit([counter("r", 1)])) for _ in range(3)]
+    await until(lambda: proxy.kept_back == 2, "the server has answered others")
     proxy.pass_replies()
+    assert counts(await asyncio.gather(*calls)) == [1, 2, 3]
     for number in range(1, 40):
-        assert used(await store.hit([counter(f"r{number}", number)])) == [number]
+        assert used(await hasty_or(store, hasty, number)) == [number]
     assert await count_of(store, counter("late")) == 600
 
 
-async def test_late_replies_of_many_callers_reach_no_other(
+async def hasty_or(store: RedisCounterStore, hasty: RedisCounterStore, number: int) -> Counted:
+    """Asked through the store that gave up, on a slow machine through the other: never another's answer."""
+    asked = counter(f"n{number}", number)
+    try:
+        return await hasty.hit([asked])
+    except StoreUnavailable:
+        return await store.hit([asked], charge=False)
+
+
+async def test_a_connection_that_never_answers_is_closed(proxy: TcpProxy) -> None:
+    """After the client's own time, so that its late reply finds nobody; then there is a new one."""
+    async with connect(proxy.url, SHORT_SECONDS) as client:
+        store = store_on(client, "t")
+        proxy.hold_replies()
+        with pytest.raises(StoreUnavailable):
+            await store.hit([counter()])
+        await until(lambda: proxy.open == 0, "the connection is closed")
+        proxy.pass_replies()
+        await until(lambda: outcome(store), "it is made anew")
+
+
+async def test_many_who_gave_up_leave_the_others_their_own_answers(
     proxy: TcpProxy, store: RedisCounterStore, hasty: RedisCounterStore
 ) -> None:
-    """A pool of connections that all timed out is a pool of new ones."""
+    """More requests than fit into the calls that may be under way."""
     proxy.hold_replies()
-    calls = [hasty.hit([counter("late", 7)]) for _ in range(MAX_CONNECTIONS)]
-    results = await asyncio.gather(*calls, return_exceptions=True)
+    asked = [hasty.hit([counter("late", 1)]) for _ in range(64 * MAX_CALLS + 10)]
+    results = await asyncio.gather(*asked, return_exceptions=True)
     assert {type(result) for result in results} == {StoreUnavailable}
-    await until(lambda: proxy.open == 0, "the connections are closed")
     proxy.pass_replies()
-    answers = await asyncio.gather(*(store.hit([counter(f"r{n}", n)]) for n in range(1, 101)))
-    assert [used(answer) for answer in answers] == [[n] for n in range(1, 101)]
+    answers = await asyncio.gather(*(store.hit([counter(f"r{n}", n)]) for n in range(1, 301)))
+    assert [used(answer) for answer in answers] == [[n] for n in range(1, 301)]
+    assert await count_of(store, counter("late")) <= 64 * MAX_CALLS
+
+
+async def test_who_gives_up_before_its_turn_is_never_charged(
+    proxy: TcpProxy, store: RedisCounterStore, hasty: RedisCounterStore
+) -> None:
+    """All calls that may be under way are: one more waits, and is not sent after its caller has gone."""
+    await store.hit([counter("late")])
+    proxy.hold_replies()
+    full = [[counter(f"r{call}-{n}") for n in range(64)] for call in range(MAX_CALLS)]
+    asked = [hasty.hit(checks) for checks in full] + [hasty.hit([counter("late")])]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    assert {type(result) for result in results} == {StoreUnavailable}
+    proxy.pass_replies()
+    assert await count_of(store, counter("late")) == 1
+    await until(lambda: outcome(hasty), "it answers again")
+    assert await count_of(store, counter("late")) == 1
 
 
 async def test_a_listener_that_never_answers_is_given_up(proxy: TcpProxy, hasty: RedisCounterStore) -> None:
-    """By a look, a charge and a ping."""
+    """By a charge and a look."""
     proxy.hold_replies()
-    for call in (hasty.hit([counter()]), hasty.hit([counter()], charge=False), hasty.ping()):
+    for charge in (True, False):
         async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(StoreUnavailable):
-                await call
+                await hasty.hit([counter()], charge=charge)
 
 
 async def test_the_deadline_includes_connecting() -> None:
@@ -150,59 +193,61 @@ async def test_the_deadline_includes_connecting() -> None:
                     await hasty.hit([counter()])
 
 
-async def test_the_deadline_includes_waiting_for_a_connection(
-    proxy: TcpProxy, store: RedisCounterStore, hasty: RedisCounterStore
-) -> None:
-    """All are busy: one more caller gives up, and disturbs nobody."""
-    await store.ping()
-    proxy.hold_replies()
-    calls = [asyncio.create_task(store.hit([counter()])) for _ in range(MAX_CONNECTIONS)]
-    await until(lambda: proxy.open == MAX_CONNECTIONS, "all connections are in use")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        with pytest.raises(StoreUnavailable):
-            await hasty.hit([counter("late")])
-    proxy.pass_replies()
-    answers = await asyncio.gather(*calls)
-    assert counts(answers) == list(range(1, MAX_CONNECTIONS + 1))
-    assert await count_of(store, counter("late")) == 0
+async def test_a_thousand_at_once_are_all_answered(proxy: TcpProxy, store: RedisCounterStore) -> None:
+    """Each as if it had come alone, over no more connections than calls may be under way."""
+    answers = await asyncio.gather(*(store.hit([counter()]) for _ in range(1000)))
+    assert counts(answers) == list(range(1, 1001))
+    assert proxy.accepted <= MAX_CALLS
 
 
-async def test_more_callers_than_connections_are_all_answered(
-    proxy: TcpProxy, store: RedisCounterStore
-) -> None:
-    """A hundred at once on 64 connections."""
-    proxy.hold_replies()
-    calls = [asyncio.create_task(store.hit([counter()])) for _ in range(100)]
-    await until(lambda: proxy.open == MAX_CONNECTIONS, "all connections are in use")
-    proxy.pass_replies()
-    assert counts(await asyncio.gather(*calls)) == list(range(1, 101))
-    assert proxy.accepted == MAX_CONNECTIONS
-
-
-async def test_cancelled_calls_leave_the_store_usable(proxy: TcpProxy, store: RedisCounterStore) -> None:
-    """More than there are connections, some sent, some waiting: none is lost, no reply goes astray."""
+async def test_cancelled_callers_leave_the_store_usable(proxy: TcpProxy, store: RedisCounterStore) -> None:
+    """Some sent, some waiting: the sent ones stay charged, the others never are, no answer goes astray."""
+    sent = 64 * MAX_CALLS
     await store.hit([counter("cancelled")])
     for _ in range(3):
         proxy.hold_replies()
-        calls = [asyncio.create_task(store.hit([counter("cancelled")])) for _ in range(100)]
-        await until(lambda: proxy.kept_back == MAX_CONNECTIONS, "all that can be sent is answered")
+        calls = [asyncio.create_task(store.hit([counter("cancelled")])) for _ in range(sent + 50)]
+        await until(lambda: proxy.kept_back == MAX_CALLS, "all that can be sent is answered")
         for call in calls:
             call.cancel()
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(result) for result in results} == {asyncio.CancelledError}
-        await until(lambda: proxy.open == 0, "the connections are closed")
         proxy.pass_replies()
     answers = await asyncio.gather(*(store.hit([counter(f"r{n}", n)]) for n in range(1, 101)))
     assert [used(answer) for answer in answers] == [[n] for n in range(1, 101)]
-    assert await count_of(store, counter("cancelled")) == 1 + 3 * MAX_CONNECTIONS
+    assert await count_of(store, counter("cancelled", limit=1000)) == 1 + 3 * sent
+
+
+async def test_a_caller_that_is_cancelled_takes_no_other_down(
+    proxy: TcpProxy, store: RedisCounterStore
+) -> None:
+    """Those that travel with it are answered."""
+    proxy.hold_replies()
+    calls = [asyncio.create_task(store.hit([counter()])) for _ in range(10)]
+    await until(lambda: proxy.kept_back == 1, "one call carries them all")
+    calls[4].cancel()
+    proxy.pass_replies()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(results.pop(4), asyncio.CancelledError)
+    assert counts([result for result in results if isinstance(result, Counted)]) == [
+        1,
+        2,
+        3,
+        4,
+        6,
+        7,
+        8,
+        9,
+        10,
+    ]
 
 
 async def test_cut_connections_are_made_anew(proxy: TcpProxy, store: RedisCounterStore) -> None:
-    """Each call under way is charged once and not sent again; the next one connects anew."""
+    """Each request under way is charged once and not sent again; the next one connects anew."""
     await store.hit([counter()])
     proxy.hold_replies()
     calls = [asyncio.create_task(store.hit([counter()])) for _ in range(10)]
-    await until(lambda: proxy.kept_back == 10, "the server has answered them all")
+    await until(lambda: proxy.kept_back == 1, "the server has answered them all")
     proxy.cut()
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(result) for result in results} == {StoreUnavailable}
@@ -215,20 +260,19 @@ async def test_a_killed_server_is_away_and_a_restarted_one_is_back(
 ) -> None:
     """No more calls fail after its return than there were connections."""
     proxy.hold_replies()
-    calls = [asyncio.create_task(store.hit([counter()])) for _ in range(8)]
-    await until(lambda: proxy.open == 8, "eight connections are in use")
+    calls = [store.hit([counter(f"r{call}-{n}") for n in range(64)]) for call in range(MAX_CALLS)]
+    tasks = [asyncio.create_task(call) for call in calls]
+    await until(lambda: proxy.kept_back == MAX_CALLS, "all connections are in use")
     proxy.pass_replies()
-    await asyncio.gather(*calls)
+    await asyncio.gather(*tasks)
     server.stop()
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
             await store.hit([counter()])
-    with pytest.raises(StoreUnavailable):
-        await store.ping()
     server.start()
     results = [await outcome(store) for _ in range(50)]
-    assert results.count(False) <= 8
-    assert all(results[8:])
+    assert results.count(False) <= MAX_CALLS
+    assert all(results[MAX_CALLS:])
 
 
 async def outcome(store: RedisCounterStore) -> bool:

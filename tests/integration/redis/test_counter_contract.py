@@ -7,11 +7,10 @@ looks what one unit would get, and charges nothing.
 
 import pytest
 
-from sidecar.application.ports import CounterStore
 from sidecar.domain.algorithms import SECOND_US, Algorithm
 from sidecar.domain.decision import Usage
 from sidecar.domain.rule import Rule
-from tests.integration.redis.counting import Clock, check, rule
+from tests.integration.redis.counting import Clock, Counts, check, rule
 
 #: One microsecond.
 US = 0.000001
@@ -21,14 +20,14 @@ Row = tuple[float, int, int, float | None, float]
 every = pytest.mark.parametrize("algorithm", Algorithm)
 
 
-async def hit(counters: CounterStore, counted: Rule, cost: int = 1) -> Usage:
+async def hit(counters: Counts, counted: Rule, cost: int = 1) -> Usage:
     answer = await counters.hit([check(counted, cost or 1)], charge=cost > 0)
     (usage,) = answer.usages
     assert answer.admitted is usage.fits
     return usage
 
 
-async def follow(counters: CounterStore, clock: Clock, counted: Rule, rows: list[Row]) -> None:
+async def follow(counters: Counts, clock: Clock, counted: Rule, rows: list[Row]) -> None:
     for number, row in enumerate(rows):
         clock.at(row[0])
         usage = await hit(counters, counted, row[1])
@@ -37,9 +36,7 @@ async def follow(counters: CounterStore, clock: Clock, counted: Rule, rows: list
         assert usage.fits is (row[3] == 0)
 
 
-async def test_sliding_window_forgets_each_entry_one_window_after_it(
-    counters: CounterStore, clock: Clock
-) -> None:
+async def test_sliding_window_forgets_each_entry_one_window_after_it(counters: Counts, clock: Clock) -> None:
     """Entries of different costs leave one by one, to the microsecond, and a jump back changes nothing."""
     rows: list[Row] = [
         (0, 0, 0, 0, 0),
@@ -63,7 +60,7 @@ async def test_sliding_window_forgets_each_entry_one_window_after_it(
 
 
 async def test_sliding_window_enters_a_charge_after_a_jump_back_at_its_own_last_moment(
-    counters: CounterStore, clock: Clock
+    counters: Counts, clock: Clock
 ) -> None:
     """The counter's clock stands still until the other has caught up; what is told is by the other."""
     rows: list[Row] = [
@@ -77,7 +74,23 @@ async def test_sliding_window_enters_a_charge_after_a_jump_back_at_its_own_last_
     await follow(counters, clock, rule(Algorithm.SLIDING_WINDOW, 3), rows)
 
 
-async def test_fixed_window_starts_anew_with_each_interval(counters: CounterStore, clock: Clock) -> None:
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 7, 20])
+async def test_sliding_window_waits_for_the_entry_whose_end_makes_room(
+    number: int, counters: Counts, clock: Clock
+) -> None:
+    """Entries of 1, 2, 3, 1, 2, … units, a second apart: each unit asked for is free when its entry ends."""
+    costs = [1 + at % 3 for at in range(number)]
+    counted = rule(Algorithm.SLIDING_WINDOW, sum(costs))
+    for moment, cost in enumerate(costs):
+        clock.at(moment)
+        await hit(counters, counted, cost)
+    clock.at(number)
+    waits = [(await hit(counters, counted, cost)).retry_us for cost in range(1, sum(costs) + 1)]
+    ends = [moment + 60 for moment, cost in enumerate(costs) for _ in range(cost)]
+    assert waits == [(end - number) * SECOND_US for end in ends]
+
+
+async def test_fixed_window_starts_anew_with_each_interval(counters: Counts, clock: Clock) -> None:
     """Intervals are aligned to the epoch, and after a jump back the later one stays in force."""
     rows: list[Row] = [
         (30, 0, 0, 0, 0),
@@ -96,9 +109,7 @@ async def test_fixed_window_starts_anew_with_each_interval(counters: CounterStor
     await follow(counters, clock, rule(Algorithm.FIXED_WINDOW, 5), rows)
 
 
-async def test_sliding_window_counter_weighs_the_interval_before(
-    counters: CounterStore, clock: Clock
-) -> None:
+async def test_sliding_window_counter_weighs_the_interval_before(counters: Counts, clock: Clock) -> None:
     """Eight of the minute before leave at one each 7.5 s, rounded up to units in use."""
     rows: list[Row] = [
         (30, 8, 8, 0, 37.5),
@@ -118,7 +129,7 @@ async def test_sliding_window_counter_weighs_the_interval_before(
     await follow(counters, clock, rule(Algorithm.SLIDING_WINDOW_COUNTER, 8), rows)
 
 
-async def test_token_bucket_gives_back_a_token_each_ten_seconds(counters: CounterStore, clock: Clock) -> None:
+async def test_token_bucket_gives_back_a_token_each_ten_seconds(counters: Counts, clock: Clock) -> None:
     """Six a minute: a rate below one a second is exact, and a begun token is not lost."""
     rows: list[Row] = [
         (0, 5, 5, 0, 10),
@@ -138,7 +149,7 @@ async def test_token_bucket_gives_back_a_token_each_ten_seconds(counters: Counte
 
 
 async def test_token_bucket_asked_each_1200_ms_passes_one_in_ten_seconds(
-    counters: CounterStore, clock: Clock
+    counters: Counts, clock: Clock
 ) -> None:
     """Six at first; then the first asking at or after each tenth second, no other."""
     passed, counted = [], rule(Algorithm.TOKEN_BUCKET, 6)
@@ -150,7 +161,7 @@ async def test_token_bucket_asked_each_1200_ms_passes_one_in_ten_seconds(
 
 
 async def test_token_bucket_drained_and_left_three_seconds_has_thirty_of_a_hundred(
-    counters: CounterStore, clock: Clock
+    counters: Counts, clock: Clock
 ) -> None:
     """Refilled at ten a second: 31 do not fit, 30 do, and after ten seconds it is full and no fuller."""
     rows: list[Row] = [
@@ -165,7 +176,7 @@ async def test_token_bucket_drained_and_left_three_seconds_has_thirty_of_a_hundr
 
 
 async def test_token_bucket_rounds_a_moment_up_to_the_microsecond_at_which_a_token_is_whole(
-    counters: CounterStore, clock: Clock
+    counters: Counts, clock: Clock
 ) -> None:
     """Seven a minute is a token each 8,571,428 4/7 µs."""
     rows: list[Row] = [
@@ -180,7 +191,7 @@ async def test_token_bucket_rounds_a_moment_up_to_the_microsecond_at_which_a_tok
 
 @every
 async def test_requests_of_the_same_microsecond_count_as_several(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """Five at one moment are five."""
     counted = rule(algorithm, 5)
@@ -191,7 +202,7 @@ async def test_requests_of_the_same_microsecond_count_as_several(
 
 @every
 async def test_looking_answers_as_a_unit_would_get_and_changes_nothing(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """However often it is looked, before, between and after charges."""
     counted = rule(algorithm, 2)
@@ -205,7 +216,7 @@ async def test_looking_answers_as_a_unit_would_get_and_changes_nothing(
 
 @every
 async def test_a_cost_above_the_capacity_never_fits_and_changes_nothing(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """There is no moment to wait for, and what was left is left."""
     counted = rule(algorithm, 3)
@@ -217,7 +228,7 @@ async def test_a_cost_above_the_capacity_never_fits_and_changes_nothing(
 
 @every
 async def test_a_limit_lowered_in_use_leaves_nothing_and_raised_is_usable_at_once(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """50 used of 50, then a limit of 10, then of 100."""
     assert (await hit(counters, rule(algorithm, 50), 50)).fits
@@ -234,19 +245,21 @@ async def test_a_limit_lowered_in_use_leaves_nothing_and_raised_is_usable_at_onc
 
 @every
 async def test_a_lowered_limit_holds_until_less_than_it_is_used(
-    algorithm: Algorithm, counters: CounterStore, clock: Clock
+    algorithm: Algorithm, counters: Counts, clock: Clock
 ) -> None:
     """Waiting exactly the retry lets one pass, one microsecond less does not."""
     await hit(counters, rule(algorithm, 50), 50)
     lowered = rule(algorithm, 10)
-    retry = (await hit(counters, lowered)).retry_us or 0
+    refused = await hit(counters, lowered)
+    retry = refused.retry_us or 0
+    assert refused.reset_us == retry > 0
     clock.now += retry - 1
     assert not (await hit(counters, lowered)).fits
     clock.now += 1
     assert (await hit(counters, lowered)).fits
 
 
-async def test_a_raised_burst_is_usable_at_once(counters: CounterStore) -> None:
+async def test_a_raised_burst_is_usable_at_once(counters: Counts) -> None:
     """The rate stays: a drained bucket of 10 that becomes one of 50 has 40, and back at 10 it has none."""
     small, large = (rule(Algorithm.TOKEN_BUCKET, 10, burst=burst) for burst in (10, 50))
     await hit(counters, small, 10)
@@ -255,7 +268,7 @@ async def test_a_raised_burst_is_usable_at_once(counters: CounterStore) -> None:
     assert (await hit(counters, small, 0)).used == 10
 
 
-async def test_a_begun_token_is_missing_after_a_changed_rate(counters: CounterStore, clock: Clock) -> None:
+async def test_a_begun_token_is_missing_after_a_changed_rate(counters: Counts, clock: Clock) -> None:
     """1.6 tokens are missing after 4 s at six a minute, and no fewer at seven, whose parts are others."""
     await hit(counters, rule(Algorithm.TOKEN_BUCKET, 6))
     clock.at(4)

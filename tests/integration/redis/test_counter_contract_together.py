@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.application.ports import CounterStore
 from sidecar.domain.algorithms import MAX_INTEGER, SECOND_US, Algorithm
 from sidecar.domain.decision import Check, Usage
 from sidecar.domain.rule import Rule
-from tests.integration.redis.counting import START, Clock, check, rule, used
+from tests.integration.redis.counting import START, Clock, Counts, check, rule, used
 
 every = pytest.mark.parametrize("algorithm", Algorithm)
 
 
 @every
 async def test_a_request_refused_by_one_rule_is_charged_to_none(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """Limits of 3 and 10, five calls: the second rule shows 3 used, in whatever order they stand."""
     tight, wide = check(rule(algorithm, 3, name="tight")), check(rule(algorithm, 10, name="wide"))
@@ -26,7 +25,7 @@ async def test_a_request_refused_by_one_rule_is_charged_to_none(
 
 @every
 async def test_a_refusal_tells_of_each_rule_whether_it_would_fit(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """The one that has room says so, without having charged it."""
     tight, wide = check(rule(algorithm, 1, name="tight")), check(rule(algorithm, 10, name="wide"))
@@ -37,7 +36,7 @@ async def test_a_refusal_tells_of_each_rule_whether_it_would_fit(
     assert (refused.usages[1].fits, refused.usages[1].used) == (False, 1)
 
 
-async def test_algorithms_mix_in_one_call(counters: CounterStore, clock: Clock) -> None:
+async def test_algorithms_mix_in_one_call(counters: Counts, clock: Clock) -> None:
     """Each by its own rules: at the end of the minute only the fixed window is new."""
     checks = [check(rule(algorithm, 2, name=algorithm.value)) for algorithm in Algorithm]
     clock.at(59)
@@ -50,7 +49,7 @@ async def test_algorithms_mix_in_one_call(counters: CounterStore, clock: Clock) 
 
 @every
 async def test_a_shadow_rule_is_charged_while_it_fits_and_refuses_nothing(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """Two fit a shadow limit of 2; from the third on it says that it would have refused."""
     real, shadow = check(rule(algorithm, 9)), check(rule(algorithm, 2, name="shadow"), shadow=True)
@@ -63,7 +62,7 @@ async def test_a_shadow_rule_is_charged_while_it_fits_and_refuses_nothing(
 
 @every
 async def test_a_shadow_rule_is_not_charged_when_the_request_is_refused(
-    algorithm: Algorithm, counters: CounterStore
+    algorithm: Algorithm, counters: Counts
 ) -> None:
     """It counts what would have reached it."""
     real, shadow = check(rule(algorithm, 1)), check(rule(algorithm, 9, name="shadow"), shadow=True)
@@ -71,7 +70,7 @@ async def test_a_shadow_rule_is_not_charged_when_the_request_is_refused(
 
 
 @every
-async def test_shadow_rules_are_counted_each_for_itself(algorithm: Algorithm, counters: CounterStore) -> None:
+async def test_shadow_rules_are_counted_each_for_itself(algorithm: Algorithm, counters: Counts) -> None:
     """One that is full keeps no other from being charged, and with no enforcing rule all is admitted."""
     full, free = (check(rule(algorithm, limit, name=f"s{limit}"), shadow=True) for limit in (1, 5))
     answers = [await counters.hit([full, free]) for _ in range(3)]
@@ -79,7 +78,7 @@ async def test_shadow_rules_are_counted_each_for_itself(algorithm: Algorithm, co
     assert all(answer.admitted for answer in answers)
 
 
-async def test_costs_differ_between_the_rules_of_a_call(counters: CounterStore) -> None:
+async def test_costs_differ_between_the_rules_of_a_call(counters: Counts) -> None:
     """Each is charged its own."""
     checks = [check(rule(a, 100, name=a.value), 7 * n) for n, a in enumerate(Algorithm, 1)]
     assert used(await counters.hit(checks)) == [7, 14, 21, 28]
@@ -87,7 +86,7 @@ async def test_costs_differ_between_the_rules_of_a_call(counters: CounterStore) 
 
 
 @every
-async def test_a_call_carries_64_checks(algorithm: Algorithm, counters: CounterStore) -> None:
+async def test_a_call_carries_64_checks(algorithm: Algorithm, counters: Counts) -> None:
     """All are answered in their order; the last alone can refuse them all."""
     checks = [check(rule(algorithm, 100 + n, name=f"r{n}"), 1 + n) for n in range(63)]
     last = check(rule(algorithm, 64, name="last"), 64)
@@ -97,7 +96,7 @@ async def test_a_call_carries_64_checks(algorithm: Algorithm, counters: CounterS
 
 
 @every
-async def test_counters_are_kept_apart(algorithm: Algorithm, counters: CounterStore) -> None:
+async def test_counters_are_kept_apart(algorithm: Algorithm, counters: Counts) -> None:
     """Another client, rule, window or identifier is another counter; another limit or cost is not."""
     one = check(rule(algorithm, 5))
     others = [
@@ -112,7 +111,7 @@ async def test_counters_are_kept_apart(algorithm: Algorithm, counters: CounterSt
     assert used(await counters.hit([replace(one, rule=replace(one.rule, limit=6, cost=2), limit=6)])) == [2]
 
 
-async def test_an_identifiers_own_limit_is_what_it_is_held_to(counters: CounterStore) -> None:
+async def test_an_identifiers_own_limit_is_what_it_is_held_to(counters: Counts) -> None:
     """A check's limit stands above its rule's."""
     own = replace(check(rule(Algorithm.TOKEN_BUCKET, 60)), limit=2, capacity=2)
     await counters.hit([replace(own, cost=2)])
@@ -121,7 +120,7 @@ async def test_an_identifiers_own_limit_is_what_it_is_held_to(counters: CounterS
 
 @every
 async def test_the_answer_carries_the_clock_of_the_store(
-    algorithm: Algorithm, counters: CounterStore, clock: Clock
+    algorithm: Algorithm, counters: Counts, clock: Clock
 ) -> None:
     """Also after a jump back, when a counter stands at a later moment."""
     for moment in (10.000001, 5.5):
@@ -149,7 +148,7 @@ largest = pytest.mark.parametrize(
 
 @largest
 async def test_the_largest_limits_are_exact_to_the_unit(
-    counted: Rule, empty_us: int, counters: CounterStore
+    counted: Rule, empty_us: int, counters: Counts
 ) -> None:
     """All but two, one, one, and then nothing more."""
     capacity = counted.terms().capacity
@@ -160,7 +159,7 @@ async def test_the_largest_limits_are_exact_to_the_unit(
 
 @largest
 async def test_the_largest_limits_are_exact_to_the_microsecond(
-    counted: Rule, empty_us: int, counters: CounterStore, clock: Clock
+    counted: Rule, empty_us: int, counters: Counts, clock: Clock
 ) -> None:
     """Full, everything fits again after exactly the retry, and not a microsecond before."""
     whole = check(counted, counted.terms().capacity)
@@ -175,7 +174,7 @@ async def test_the_largest_limits_are_exact_to_the_microsecond(
 
 
 @pytest.mark.parametrize("above", [1, 2, 3, MAX_INTEGER])
-async def test_a_cost_just_above_the_largest_limit_never_fits(above: int, counters: CounterStore) -> None:
+async def test_a_cost_just_above_the_largest_limit_never_fits(above: int, counters: Counts) -> None:
     """2^53 + 1 is no double; it is not taken for 2^53."""
     whole: Check = check(rule(Algorithm.FIXED_WINDOW, MAX_INTEGER), MAX_INTEGER + above)
     (usage,) = (await counters.hit([whole])).usages

@@ -3,7 +3,7 @@
 import pytest
 
 from sidecar.application.failure import decide_without_store
-from sidecar.domain.decision import Reason
+from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.rule import OnUnavailable
 from tests.decisions import check, rule
 
@@ -32,6 +32,13 @@ def test_one_rule_that_denies_is_enough(
     decision = decide_without_store(checks, default)
     assert (decision.allowed, decision.rule_id) == (allowed, rule_id)
     assert (decision.reason, decision.client_id) == (Reason.STORAGE_UNAVAILABLE, "c")
+
+
+@pytest.mark.parametrize(("default", "allowed"), [(ALLOW, True), (DENY, False)])
+def test_without_knowing_the_rules_the_default_holds(default: OnUnavailable, allowed: bool) -> None:
+    """While the store has not said yet which clients there are, nobody's own word is known."""
+    decision = decide_without_store([], default)
+    assert decision == Decision(allowed, Reason.STORAGE_UNAVAILABLE)
 
 
 def test_no_numbers_are_invented() -> None:

@@ -11,6 +11,7 @@ from sidecar.application.readiness import Readiness
         (Readiness(), 503, "unavailable"),
         (Readiness(store_reachable=True), 503, "unavailable"),
         (Readiness(serving=True), 200, "degraded"),
+        (Readiness(serving=True, store_reachable=False), 200, "degraded"),
         (Readiness(serving=True, store_reachable=True), 200, "ready"),
     ],
 )

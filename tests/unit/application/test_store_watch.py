@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -10,107 +10,151 @@ import pytest
 
 from sidecar.application import store_watch
 from sidecar.application.clients import ClientDirectory
-from sidecar.application.ports import StoredClient, StoreUnavailable
+from sidecar.application.ports import AuditEntry, StoredClient, StoreUnavailable
 from sidecar.application.readiness import Readiness
 from sidecar.application.store_watch import StoreWatch
-from sidecar.domain.decision import Check, Counted
 from sidecar.domain.rule import Client
+from sidecar.domain.ruleset import RuleSet
+from tests.control import MemoryControl
 from tests.parts import until
 
-STORED = StoredClient(Client(id="stored"), datetime(2024, 1, 15, 10, tzinfo=UTC))
+NOW = datetime(2024, 1, 15, 10, tzinfo=UTC)
+ENTRY = AuditEntry(NOW, "ops", "client.create", "x")
 
 
 @dataclass
-class Store:
-    """Counters and clients in one, either of which may be away."""
+class Watched:
+    """A store that is watched, and what came of it."""
 
-    pings: bool = True
-    lists: bool = True
-    loads: int = 0
-    published: list[list[str]] = field(default_factory=list)
+    store: MemoryControl = field(default_factory=MemoryControl)
+    readiness: Readiness = field(default_factory=Readiness)
+    published: list[RuleSet] = field(default_factory=list)
     looks: list[bool] = field(default_factory=list)
 
-    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
-        raise NotImplementedError
+    def __post_init__(self) -> None:
+        directory = ClientDirectory(self.store, self.published.append, repr)
+        self.watch = StoreWatch(self.store, directory, self.readiness, self.looks.append)
 
-    async def ping(self) -> None:
-        if not self.pings:
-            raise StoreUnavailable("no answer")
+    async def made(self, client_id: str) -> None:
+        """Another replica makes a client."""
+        assert await self.store.replace_client(
+            client_id, None, StoredClient(Client(id=client_id), NOW), ENTRY
+        )
 
-    async def all(self) -> Mapping[str, StoredClient]:
-        if not self.lists:
-            raise StoreUnavailable("no list")
-        self.loads += 1
-        return {"stored": STORED}
-
-    async def get(self, client_id: str) -> StoredClient | None:
-        raise NotImplementedError
-
-    async def replace(self, client_id: str, old: StoredClient | None, new: StoredClient | None) -> bool:
-        raise NotImplementedError
-
-    def publish(self, clients: Iterable[Client]) -> None:
-        self.published.append([client.id for client in clients])
+    def knows(self, client_id: str) -> bool:
+        return bool(self.published) and self.published[-1].client(client_id) is not None
 
 
-def watch(store: Store, readiness: Readiness) -> StoreWatch:
-    return StoreWatch(store, ClientDirectory({}, store, store.publish), readiness, store.looks.append)
-
-
-async def test_a_reachable_store_is_said_and_its_clients_are_loaded_once() -> None:
-    """Later looks only ask whether it is there."""
-    store, readiness = Store(), Readiness()
-    watching = watch(store, readiness)
-    for _ in range(3):
-        await watching.look()
-    assert readiness.store_reachable
-    assert (store.loads, store.published, store.looks) == (1, [["stored"]], [True, True, True])
-
-
-async def test_a_store_that_comes_late_is_loaded_then() -> None:
-    """The sidecar serves without it meanwhile."""
-    store, readiness = Store(pings=False), Readiness()
-    watching = watch(store, readiness)
-    await watching.look()
-    assert (readiness.store_reachable, store.published) == (False, [])
-    store.pings = True
-    await watching.look()
-    assert (readiness.store_reachable, store.published) == (True, [["stored"]])
-    assert store.looks == [False, True]
-
-
-async def test_a_store_that_answers_but_gives_no_clients_counts_as_away() -> None:
-    """Being ready without the rules that the API made would be a lie."""
-    store, readiness = Store(lists=False), Readiness()
-    watching = watch(store, readiness)
-    await watching.look()
-    assert not readiness.store_reachable
-    store.lists = True
-    await watching.look()
-    assert readiness.store_reachable
-
-
-async def test_coming_and_going_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
-    """A store that is away for an hour is one line, with the reason."""
-    caplog.set_level(logging.INFO, "sidecar.store")
-    store = Store()
-    watching = watch(store, Readiness())
-    for there in (True, True, False, False, False, True):
-        store.pings = there
-        await watching.look()
-    lines = [(record.levelname, record.message) for record in caplog.records]
-    came, went = ("INFO", "the store is reachable"), ("WARNING", "the store is away")
-    assert lines == [came, went, came]
-    assert caplog.records[1].__dict__["error"] == "no answer"
-
-
-async def test_it_looks_again_and_again_until_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An absent store ends nothing."""
-    monkeypatch.setattr(store_watch, "INTERVAL_SECONDS", 0)
-    store = Store(pings=False)
-    task = asyncio.create_task(watch(store, Readiness()).run())
-    await until(lambda: len(store.looks) >= 5, "five looks")
+@pytest.fixture
+async def running() -> AsyncIterator[Watched]:
+    """One whose watch runs."""
+    watched = Watched()
+    task = asyncio.create_task(watched.watch.run())
+    yield watched
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_reachable_store_is_said_and_loaded_once() -> None:
+    """Later looks only ask for the version."""
+    watched = Watched()
+    await watched.made("stored")
+    for _ in range(3):
+        await watched.watch.look()
+    assert watched.readiness.store_reachable
+    assert (watched.store.loads, len(watched.published), watched.looks) == (1, 1, [True, True, True])
+    assert watched.knows("stored")
+
+
+async def test_a_change_is_found_at_the_next_look() -> None:
+    """Also if nobody has heard of it."""
+    watched = Watched()
+    await watched.watch.look()
+    await watched.made("stored")
+    await watched.watch.look()
+    assert watched.knows("stored")
+    assert (watched.store.loads, len(watched.published)) == (2, 2)
+
+
+async def test_a_store_that_comes_late_is_loaded_then() -> None:
+    """The sidecar serves without it meanwhile."""
+    watched = Watched(MemoryControl(away=True))
+    await watched.watch.look()
+    assert (watched.readiness.store_reachable, watched.published) == (False, [])
+    watched.store.away = False
+    await watched.made("stored")
+    await watched.watch.look()
+    assert watched.readiness.store_reachable
+    assert watched.knows("stored")
+    assert watched.looks == [False, True]
+
+
+async def test_a_store_that_goes_takes_no_rules_along() -> None:
+    """What was read last stays in force."""
+    watched = Watched()
+    await watched.made("stored")
+    await watched.watch.look()
+    watched.store.away = True
+    await watched.watch.look()
+    assert (watched.readiness.store_reachable, len(watched.published)) == (False, 1)
+    assert watched.published[-1].complete
+
+
+async def test_a_store_that_answers_but_gives_no_clients_counts_as_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Being ready without the rules that the API made would be a lie."""
+    watched = Watched()
+
+    async def unreadable() -> None:
+        raise StoreUnavailable("no clients")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watched.store, "load", unreadable)
+        await watched.watch.look()
+        assert not watched.readiness.store_reachable
+    await watched.watch.look()
+    assert watched.readiness.store_reachable
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_the_first_look_and_each_coming_and_going_are_logged_once(
+    caplog: pytest.LogCaptureFixture, first: bool
+) -> None:
+    """A store that is away for an hour is one line, with the reason."""
+    caplog.set_level(logging.INFO, "sidecar.store")
+    watched = Watched()
+    for there in (first, first, not first, not first, not first, first):
+        watched.store.away = not there
+        await watched.watch.look()
+    lines = [(record.levelname, record.message) for record in caplog.records]
+    came, went = ("INFO", "the store is reachable"), ("WARNING", "the store is away")
+    assert lines == ([came, went, came] if first else [went, came, went])
+    reasons = [vars(record)["error"] for record in caplog.records if record.levelname == "WARNING"]
+    assert set(reasons) == {"no answer"}
+
+
+async def test_it_looks_again_and_again_until_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch, running: Watched
+) -> None:
+    """An absent store ends nothing, and it is listened to again when it is back."""
+    monkeypatch.setattr(store_watch, "INTERVAL_SECONDS", 0)
+    running.store.away = True
+    await until(lambda: len(running.looks) >= 5, "five looks")
+    assert running.looks[-1] is False
+    running.store.away = False
+    await until(lambda: running.looks[-1] and running.store.listened > 0, "it is back")
+
+
+async def test_an_announced_change_is_in_force_without_waiting(
+    monkeypatch: pytest.MonkeyPatch, running: Watched
+) -> None:
+    """The next look by itself would be in an hour."""
+    monkeypatch.setattr(store_watch, "INTERVAL_SECONDS", 3600)
+    await until(lambda: running.store.listened == 1 and running.looks == [True], "it waits")
+    for name in ("one", "two"):
+        await running.made(name)
+        await until(lambda name=name: running.knows(name), "it is in force")  # type: ignore[misc]
+    assert running.published[-1].client("one") is not None

@@ -31,6 +31,10 @@ ONE_PROBLEM = [
     ("a: *b", ":1: cannot be read as YAML: found undefined alias"),
     ("workers: 1\nstor: {}", ":2: stor: unknown key; did you mean store?"),
     ("zzz: 1", ":1: zzz: unknown key"),
+    (
+        rule(f"route: /, bogus: 1, {RULE}"),
+        ":4: clients.0.rules.0.bogus: unknown key",
+    ),
     ("store:\n  url: http://h", f":2: store.url: expected {STORES}"),
     ("store:\n  url: embedded", f":2: store.url: expected {STORES}"),
     ("store:\n  url: embedded:relative", f":2: store.url: expected {STORES}"),
@@ -171,6 +175,54 @@ def test_all_problems_are_told_at_once_in_the_order_of_lines(tmp_path: Path) -> 
         ["sidecar.yaml:12", "clients.0.rules.1.limt"],
         ["sidecar.yaml:14", "clients.0.rules.1.window_seconds"],
         ["sidecar.yaml:16", "clients.1.id"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        (
+            [f"id: r, route: /a, {RULE}", f"id: r, route: /b, {RULE}", f"id: x, route: zz, {RULE}"],
+            ["rules: the rule id 'r' stands 2 times", "rules.2.route: "],
+        ),
+        (
+            [f"id: r, route: /a, {RULE}", f"id: r, route: zz, {RULE}"],
+            ["rules: the rule id 'r' stands 2 times", "rules.1.route: "],
+        ),
+        (
+            [f"route: /a, {RULE}", f"route: /a, {RULE}", "route: 7, mode: block"],
+            ["rules: 2 rules for /a count the same", "rules.2.route: "],
+        ),
+        (
+            ["route: /a, identifier_type: ip, limit: 0, window_seconds: 60", f"route: /a, {RULE}"],
+            ["rules: 2 rules for /a count the same", "rules.0.limit: "],
+        ),
+        (["route: /a, mode: block, limit: 5", f"route: /a, {RULE}"], ["rules.0.limit: "]),
+    ],
+)
+def test_rules_that_stand_twice_are_told_beside_a_wrong_one(
+    tmp_path: Path, rules: list[str], told: list[str]
+) -> None:
+    """Whether it is another rule that is wrong, or one of the two."""
+    text = "\n".join(["clients:", "- id: a", "  rules:", *(f"  - {{{rule}}}" for rule in rules)])
+    found = [problem.partition(": clients.0.")[2] for problem in problems(tmp_path, text)]
+    assert [one[: len(start)] for one, start in zip(found, told, strict=True)] == told
+
+
+def test_a_client_without_a_right_id_still_tells_the_rest(tmp_path: Path) -> None:
+    """As a rule without a right route does."""
+    text = (
+        "clients:\n- id: 7\n  hosts: [a..b]\n  rules:\n"
+        f"  - {{route: /a, {RULE}}}\n  - {{route: /a, {RULE}}}\n"
+        "  - {id: a b, route: 7, method: get, identifier_type: 'path:x', limit: 5, window_seconds: 60}\n"
+    )
+    assert [problem.split(": ")[1] for problem in problems(tmp_path, text)] == [
+        "clients.0.id",
+        "clients.0.hosts.0",
+        "clients.0.rules",
+        "clients.0.rules.2.route",
+        "clients.0.rules.2.id",
+        "clients.0.rules.2.method",
     ]
 
 

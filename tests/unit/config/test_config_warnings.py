@@ -116,3 +116,48 @@ def test_overrides_of_one_ipv6_network_are_warned_of(tmp_path: Path) -> None:
         "rules.1.overrides.2001:db8::2: is counted together with '2001:db8::1', a network of /64; "
         "the last one holds"
     ]
+
+
+def test_overrides_of_one_ipv4_address_are_warned_of(tmp_path: Path) -> None:
+    """Two spellings of it, and no network."""
+    two = f'{{route: /a, {COUNTS}, overrides: {{"10.0.0.1": block, "::ffff:10.0.0.1": 5}}}}'
+    assert of_rules(tmp_path, two) == [
+        "rules.1.overrides.::ffff:10.0.0.1: is counted together with '10.0.0.1', the same address; "
+        "the last one holds"
+    ]
+
+
+@pytest.mark.parametrize(("written", "version"), [("0.0.0.0/0", 4), ("::/0", 6), ("::ffff:0.0.0.0/96", 4)])
+def test_exempting_everybody_is_warned_of(tmp_path: Path, written: str, version: int) -> None:
+    """It is `enforcement: off` in disguise."""
+    assert of_rules(tmp_path, client=f"exempt_ips: [10.0.0.0/8, '{written}']") == [
+        f"exempt_ips.1: holds every IPv{version} address: nothing that comes from one is limited"
+    ]
+
+
+NO_SESSION = (
+    "a proxied request never has a session_id: identity.session_header and identity.session_cookie are null"
+)
+NO_USER = "a proxied request never has a user_id: identity.user_header is null"
+
+
+@pytest.mark.parametrize(
+    ("identity", "kind", "warned"),
+    [
+        ("session_header: null, session_cookie: null", "session_id", [NO_SESSION]),
+        ("session_header: null, session_cookie: null", "[ip, session_id]", [NO_SESSION]),
+        ("session_header: null, session_cookie: null", "user_id", []),
+        ("session_header: null", "session_id", []),
+        ("session_cookie: null", "session_id", []),
+        ("user_header: null", "user_id", [NO_USER]),
+        ("user_header: null", "session_id", []),
+    ],
+)
+def test_an_identifier_that_is_read_from_nowhere_is_warned_of(
+    tmp_path: Path, identity: str, kind: str, warned: list[str]
+) -> None:
+    """Every caller would be counted as one without it."""
+    rule = f"{{route: /*, identifier_type: {kind}, limit: 5, window_seconds: 60}}"
+    text = f"identity: {{{identity}}}\nclients:\n- id: a\n  rules:\n  - {rule}\n"
+    place = "sidecar.yaml:5: clients.0.rules.0.identifier_type: "
+    assert warnings(tmp_path, text) == [place + message for message in warned]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sidecar.domain.rule import Client, Mode, Rule
-from sidecar.infrastructure.validation import Malformed, Rejected, dump, reader
+from sidecar.infrastructure.validation import Malformed, Rejected, body_reader, dump, reader
 
 read_client = reader(Client)
 RULE = {"route": "/x", "method": ["GET", "PUT"], "identifier_type": "ip", "limit": 5, "window_seconds": 60}
@@ -22,6 +22,32 @@ def test_what_is_dumped_reads_back_the_same() -> None:
 def test_a_mode_is_read_as_the_domain_has_it() -> None:
     """The text of the file becomes the enum."""
     assert reader(Rule)('{"route": "/x", "mode": "exempt"}').mode is Mode.EXEMPT
+
+
+def test_the_body_of_a_request_is_told_all_that_is_wrong_at_once() -> None:
+    """The client's own fields and those of each rule, like the file loader does."""
+    wrong_type = RULE | {"limit": "5", "method": "get"}
+    body = {"id": "a b", "rules": [{"route": "x"}, wrong_type, 3, RULE | {"route": "/y"}]}
+    with pytest.raises(Rejected) as caught:
+        body_reader(Client)(json.dumps(body).encode())
+    assert [field for field, _ in caught.value.problems] == [
+        "id",
+        "rules.0.route",
+        "rules.0.identifier_type",
+        "rules.0.limit",
+        "rules.0.window_seconds",
+        "rules.1.limit",
+        "rules.1.method",
+        "rules.2",
+    ]
+
+
+def test_what_follows_from_a_wrong_field_is_not_told_as_well() -> None:
+    """Without its burst, the bucket could not hold the cost."""
+    bucket = RULE | {"algorithm": "token_bucket", "burst": "50", "cost": 20, "overrides": {"10.0.0.1": 10}}
+    with pytest.raises(Rejected) as caught:
+        reader(Rule)(json.dumps(bucket))
+    assert caught.value.problems == [("burst", "expected an integer, got '50'")]
 
 
 @pytest.mark.parametrize("text", ["", " ", "{", "{},", "{}, {}", "{}], [{}", b"\xff", "nil", "\ufeff{}"])

@@ -35,7 +35,13 @@ BAD: list[tuple[str, list[Any]]] = [
     ("id", ["a b", "x" * 65, "ä", "a/b", "a\n"]),
     ("route", ["", "users", "/a?b", "/a*b", "/{a}/{a}"]),
     ("method", ["get", "", (), "GET,POST", "G T", ("GET", "post"), "M" * 65]),
-    ("identifier_type", [None, (), "", "session", "path:name", ("ip", "nobody"), "header:"]),
+    (
+        "identifier_type",
+        [
+            *(None, (), "", "session", "path:name", ("ip", "nobody"), "header:"),
+            *(("ip", "none"), ("none", "none"), ("ip", "ip"), ("header:X-A", "ip", "header:x-a")),
+        ],
+    ),
     ("limit", [None, 0, -1, True, 1.5, "10", MAX_INTEGER + 1, 100_001]),
     ("window_seconds", [None, 0, -1, True, 0.5, YEAR_SECONDS + 1]),
     ("burst", [5]),
@@ -97,6 +103,8 @@ def test_a_rule_that_counts_nothing_needs_and_takes_no_numbers(mode: Mode) -> No
         {"method": "M-SEARCH"},
         {"identifier_type": "path:id"},
         {"identifier_type": ("ip", "header:X-Tenant")},
+        {"identifier_type": ("cookie:a", "cookie:A", "header:a")},
+        {"identifier_type": ("none",)},
         {"limit": 1, "window_seconds": YEAR_SECONDS},
         {"cost": 10},
         {"overrides": {"a": 1, "b": "block", "c": "unlimited"}},
@@ -267,6 +275,34 @@ def test_a_client_tells_all_its_problems_at_once() -> None:
     )
     places = {"hosts.1", "hosts.2", "hosts.3", "hosts.4", "exempt_ips.1", "exempt_ips.2"}
     assert set(found) == {"id", "rules", *places}
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a..b",
+        "a-.com",
+        "-a.com",
+        ".a",
+        "a.-b",
+        "*.-a",
+        "*.a..b",
+        "a" * 64,
+        f"{'a' * 63}." * 4 + "com",
+        "a.com\n",
+    ],
+)
+def test_a_host_that_no_request_can_have_is_refused(host: str) -> None:
+    """Its labels are those of RFC 1123."""
+    assert set(refused(hosts=(host,))) == {"hosts.0"}
+
+
+@pytest.mark.parametrize(
+    "host", ["a", "a-b.c--d.com", "_sip._tcp.a_b.com", "10.0.0.1", "xn--bcher-kva.example", "a" * 63, "*.a"]
+)
+def test_a_host_of_letters_digits_hyphens_and_underscores_is_taken(host: str) -> None:
+    """Underscores are no host names, and yet used."""
+    assert Client(id="c", hosts=(host,)).hosts == (host,)
 
 
 def test_hosts_are_kept_as_they_are_compared() -> None:

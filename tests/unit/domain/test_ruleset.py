@@ -250,10 +250,15 @@ def test_the_weaker_enforcement_holds(of_client: Enforcement, of_all: Enforcemen
     assert isinstance(shut, list) == (effect == "shadow")
 
 
-def test_a_blocking_rule_alone_allows_in_shadow() -> None:
-    """There is nothing to count and nobody to refuse."""
+def test_a_blocking_rule_in_shadow_is_a_check_that_never_fits() -> None:
+    """Beside the others, so that it is reported as a refusal and refuses nothing."""
     policy = Policy(enforcement=Enforcement.SHADOW)
-    assert verdict(ask([block("b", "/*")], policy=policy)) == (True, Reason.ALLOWED, None)
+    answer = ask([block("b", "/*"), rule("r", "/a*")], "/a", policy=policy)
+    assert ids(answer) == ["r", "b"]
+    assert isinstance(answer, list)
+    assert answer[1].shadow
+    assert answer[1].cost > answer[1].capacity
+    assert ids(ask([block("b", "/*")], policy=policy)) == ["b"]
 
 
 def test_no_more_than_64_rules_are_counted() -> None:

@@ -34,6 +34,12 @@ def verdict(answer: list[Check] | Decision) -> tuple[bool, Reason, str | None]:
     return answer.allowed, answer.reason, answer.rule_id
 
 
+def would_refuse(answer: list[Check] | Decision) -> dict[str, bool]:
+    """Rule → whether it is only watched and never fits."""
+    assert isinstance(answer, list), answer
+    return {check.rule.id: check.shadow and check.cost > check.capacity for check in answer}
+
+
 ADDRESS = ip_address("192.0.2.1")
 
 
@@ -57,13 +63,14 @@ def test_a_missing_identifier_falls_back_to_the_address_by_default() -> None:
 
 
 def test_a_missing_identifier_is_refused_where_that_is_asked_for() -> None:
-    """A shadow rule refuses nothing, so it is left alone."""
+    """A shadow rule refuses nothing, and is reported to have wanted to."""
     deny = rule(on_missing=OnMissing.DENY)
     assert verdict(ask(deny)) == (False, Reason.IDENTIFIER_MISSING, "r")
     trial = rule(id="s", on_missing=OnMissing.DENY, mode=Mode.SHADOW)
-    assert only(ask(trial, rule(id="n", identifier_type="none"))).rule.id == "n"
+    everyone = rule(id="n", identifier_type="none")
+    assert would_refuse(ask(trial, everyone)) == {"s": True, "n": False}
     shadow = Policy(enforcement=Enforcement.SHADOW)
-    assert only(ask(deny, rule(id="n", identifier_type="none"), policy=shadow)).rule.id == "n"
+    assert would_refuse(ask(deny, everyone, policy=shadow)) == {"r": True, "n": False}
 
 
 def test_an_override_of_no_one_is_not_met_by_a_missing_identifier() -> None:
@@ -85,10 +92,11 @@ def test_an_override_gives_a_named_identifier_its_own_limit(user: str, limit: in
 
 
 def test_an_override_blocks() -> None:
-    """Only where the rule enforces."""
+    """Where the rule enforces; where it only watches, that is reported."""
     assert verdict(ask(rule(overrides=OVERRIDES), user_id="bad")) == (False, Reason.BLOCKED, "r")
     trial = rule(overrides=OVERRIDES, mode=Mode.SHADOW)
-    assert only(ask(trial, rule(id="real"), user_id="bad")).rule.id == "real"
+    assert would_refuse(ask(trial, rule(id="real"), user_id="bad")) == {"r": True, "real": False}
+    assert would_refuse(ask(trial, rule(id="real"), user_id="good")) == {"r": False, "real": False}
 
 
 def test_an_override_lifts_the_limit() -> None:
@@ -127,8 +135,22 @@ def test_an_exempt_network_in_ipv4_mapped_form_is_the_ipv4_one() -> None:
 
 def test_only_shadow_rules_that_leave_the_caller_alone_exempt_nobody() -> None:
     """What no enforcing rule lifted is simply allowed."""
-    trial = rule(mode=Mode.SHADOW, on_missing=OnMissing.DENY)
-    assert verdict(ask(trial)) == (True, Reason.ALLOWED, None)
+    trial = rule(mode=Mode.SHADOW, overrides={"vip": "unlimited"})
+    assert verdict(ask(trial, user_id="vip")) == (True, Reason.ALLOWED, None)
+
+
+@pytest.mark.parametrize("kind", ["ip", "ip_user_agent", ("ip", "header:user-agent"), ("user_id", "ip")])
+def test_an_address_that_nobody_says_is_missing_and_one_that_is_unreadable_is_counted(
+    kind: str | tuple[str, ...],
+) -> None:
+    """A caller of the API may leave it out; a proxy that sends nonsense must not lift a limit."""
+    who: dict[str, Any] = {"user_id": "u", "user_agent": "ua", "headers": {"user-agent": "ua"}}
+    denying = rule(identifier_type=kind, on_missing=OnMissing.DENY)
+    unsaid = ask(denying, has_address=False, **who)
+    assert verdict(unsaid) == (False, Reason.IDENTIFIER_MISSING, "r")
+    counted = only(ask(denying, **who))
+    assert counted.identifier == only(ask(rule(identifier_type=kind), **who)).identifier
+    assert only(ask(rule(identifier_type=kind), has_address=False, **who)).identifier == "~ip=?"
 
 
 def test_an_override_of_a_combined_key_is_met_by_its_own_parts_alone() -> None:

@@ -35,11 +35,12 @@ def problems(body: Any) -> dict[str, str]:
 
 
 def test_the_api_documents_example_is_a_request() -> None:
-    """Field by field; what it leaves out is unknown, its cost is 1."""
+    """Field by field; what it leaves out is unknown, nobody said an address, its cost is 1."""
     assert read(EXAMPLE) == RequestMetadata(
         method="GET",
         target="/api/videos",
         client_id="mon-service",
+        has_address=False,
         session_id="user-abc-123",
         request_id="id",
     )

@@ -1,92 +1,9 @@
 """The front on a real port, its counters in memory: which path is answered how."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
-
 import pytest
-from aiohttp.web import TCPSite
 
-from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.ports import StoreUnavailable
-from sidecar.application.readiness import Readiness
-from sidecar.domain.counters import MemoryCounters
-from sidecar.domain.decision import Check, Counted, Decision
-from sidecar.domain.request import RequestMetadata
-from sidecar.domain.rule import Client, Mode, OnMissing, OnUnavailable, Rule
-from sidecar.domain.ruleset import Policy, RuleSet
-from sidecar.infrastructure.http.front import Front
-from sidecar.infrastructure.http.server import data_runner
-from sidecar.infrastructure.http.sources import Sources
-from tests.decisions import NOW_US, rule
-from tests.raw_http import Headers, Reply, ask
-
-
-@dataclass
-class Store:
-    """A `CounterStore` at a standing clock; `problem` is what it raises instead of answering."""
-
-    problem: Exception | None = None
-    counters: MemoryCounters = field(default_factory=MemoryCounters)
-
-    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
-        if self.problem:
-            raise self.problem
-        return self.counters.hit(checks, NOW_US, charge=charge)
-
-    async def ping(self) -> None: ...
-
-
-@dataclass
-class Watcher:
-    """Sees what happened."""
-
-    decided_requests: list[tuple[RequestMetadata, Decision]] = field(default_factory=list)
-    unreadable: int = 0
-
-    def decided(self, request: RequestMetadata, decision: Decision) -> None:
-        self.decided_requests.append((request, decision))
-
-    def unreadable_address(self) -> None:
-        self.unreadable += 1
-
-
-CLIENTS = [
-    Client(id="c", rules=(rule("two", limit=2),)),
-    Client(id="other", hosts=("other.example",), rules=(rule("one", limit=1),)),
-    Client(id="shut", rules=(Rule(id="no", route="/*", mode=Mode.BLOCK),)),
-    Client(id="known", rules=(rule("who", identifier_type="session_id", on_missing=OnMissing.DENY),)),
-    Client(id="closed", rules=(rule("safe", on_unavailable=OnUnavailable.DENY),)),
-]
-
-
-class Served:
-    """A front that is being served."""
-
-    def __init__(self) -> None:
-        self.store, self.watcher, self.readiness = Store(), Watcher(), Readiness(True, True)
-        evaluator = RateLimitEvaluator(
-            RuleSet(CLIENTS, Policy(default_client="c")), self.store, self.watcher, OnUnavailable.ALLOW
-        )
-        front = Front(evaluator, Sources(), self.readiness, self.watcher, 503)
-        self.runner = data_runner(front.handle)
-        self.port = 0
-
-    async def ask(self, method: str, target: str, headers: Headers = (), body: bytes | None = None) -> Reply:
-        return await asyncio.to_thread(ask, self.port, method, target, headers, body)
-
-    async def remaining(self, target: str, headers: Headers = ()) -> str | None:
-        return (await self.ask("GET", target, headers)).headers.get("x-ratelimit-remaining")
-
-
-@pytest.fixture
-async def front() -> AsyncIterator[Served]:
-    served = Served()
-    await served.runner.setup()
-    await TCPSite(served.runner, "127.0.0.1", 0).start()
-    served.port = served.runner.addresses[0][1]
-    yield served
-    await served.runner.cleanup()
+from tests.served_front import Served
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,17 @@ def test_after_a_request_without_a_body_the_next_one_begins() -> None:
     assert patient.fed == [ODD]
 
 
+def test_after_a_request_with_a_body_one_without_is_needed_to_know_where_the_next_begins() -> None:
+    """Directly after the body the fast parser is on its own."""
+    patient = Parser([WITHOUT_BODY])
+    both = parser(Parser([WITH_BODY], [WITHOUT_BODY], REFUSED), patient)
+    for data in (b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", HEAD):
+        both.feed_data(data)
+        both.message_consumed()
+    assert both.feed_data(ODD)[0] == [WITHOUT_BODY]
+    assert patient.fed == [ODD]
+
+
 def test_what_is_wrong_with_anything_but_the_request_line_is_refused_for_good() -> None:
     """The patient parser is asked about methods and targets, not for a second opinion on framing."""
     patient = Parser()

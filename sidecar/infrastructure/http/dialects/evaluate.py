@@ -26,6 +26,8 @@ _REQUIRED = {
 _WITHOUT_NUMBERS = (Reason.NO_POLICY, Reason.EXEMPT, Reason.STORAGE_UNAVAILABLE, Reason.ENFORCEMENT_OFF)
 
 Text = Annotated[str, StringConstraints(max_length=65536)]
+ClientId = Annotated[str, StringConstraints(pattern=rf"^{ID_PATTERN.pattern}$")]
+Method = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
 class IdentifierBody(Strict):
@@ -48,22 +50,41 @@ class IdentifierBody(Strict):
         return self
 
 
-class EvaluateBody(Strict):
-    client_id: Annotated[str, StringConstraints(pattern=rf"^{ID_PATTERN.pattern}$")]
+class DescribedBody(Strict):
+    """A request as `POST /v1/explain` takes it: the client may be found by host, nobody need be calling."""
+
+    client_id: ClientId | None = None
     route: Annotated[str, StringConstraints(min_length=1, max_length=65536)]
-    method: Annotated[str, StringConstraints(min_length=1, max_length=64)]
-    identifier: IdentifierBody
+    method: Method = "GET"
+    identifier: IdentifierBody = IdentifierBody(type="none")
     host: Text = ""
     headers: dict[str, Text] = Field(default_factory=dict, max_length=256)
     cost: Annotated[int, Field(ge=0, le=MAX_INTEGER)] = 1
 
 
+class EvaluateBody(DescribedBody):
+    """The same where it counts: who asks has to say everything."""
+
+    client_id: ClientId
+    method: Method
+    identifier: IdentifierBody
+
+
 _read_body = body_reader(EvaluateBody)
+_read_described = body_reader(DescribedBody)
 
 
 def read(body: bytes, request_id: str) -> RequestMetadata:
     """Raises `Malformed` and `Rejected`."""
-    asked = _read_body(body)
+    return _request(_read_body(body), request_id)
+
+
+def read_described(body: bytes) -> RequestMetadata:
+    """Raises `Malformed` and `Rejected`."""
+    return _request(_read_described(body), "")
+
+
+def _request(asked: DescribedBody, request_id: str) -> RequestMetadata:
     who = asked.identifier
     return RequestMetadata(
         method=asked.method,
@@ -71,6 +92,7 @@ def read(body: bytes, request_id: str) -> RequestMetadata:
         host=canonical_host(asked.host),
         client_id=asked.client_id,
         address=canonical_address(who.ip) if who.ip else None,
+        has_address=bool(who.ip),
         session_id=who.session_id or None,
         user_id=who.user_id or None,
         user_agent=who.user_agent or None,

@@ -1,17 +1,18 @@
--- Decides all checks of one request, all or nothing, and charges them if all enforcing ones fit.
+-- Decides requests one after the other: all checks of one, all or nothing, charged if all enforcing ones fit.
 --
 -- A script, because deciding and charging several counters must be one step: between a GET and a SET, or
 -- between the first rule and the second, another request could pass. The same script looks and counts, so
--- that what is shown is what is enforced.
+-- that what is shown is what is enforced. Several requests travel together, because a call costs more than a
+-- decision; each is decided as if it had come alone.
 --
--- KEYS[i]     the counter of check i
+-- KEYS[i]     the counter of check i, over all requests
 -- ARGV[1]     now in microseconds since the epoch; "" for the server's own clock (tests give it)
--- ARGV[2]     "1" to charge, "0" to look only
--- ARGV[3...]  seven for each check: algorithm, "1" if shadow, capacity, cost, window in microseconds, and
---             for a token bucket the tokens gained and the microseconds that takes, without common divisor
--- RETURNS     now, 1 if all enforcing checks fit, and four for each check: 1 if it fits (before charging),
---             units used, microseconds until the same cost fits (0: now, -1: never), microseconds until
---             more remains (0: nothing is used)
+-- ARGV[2...]  for each request "1" to charge or "0" to look only, and how many checks it has; then seven for
+--             each of these: algorithm, "1" if shadow, capacity, cost, window in microseconds, and for a token
+--             bucket the tokens gained and the microseconds that takes, without common divisor
+-- RETURNS     now; for each request 1 if all its enforcing checks fit; and four for each of its checks: 1 if it
+--             fits (before charging), units used, microseconds until the same cost fits (0: now, -1: never),
+--             microseconds until more remains (0: nothing is used)
 --
 -- Numbers here are doubles, exact for integers up to 2^53; the rules are checked so that nothing passes
 -- that. They are written with %.0f, because tostring keeps 14 digits only. `%` and `/` may round for large
@@ -28,7 +29,6 @@ if not now then
   local clock = redis.call('TIME')
   now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 end
-local charging = ARGV[2] == '1'
 
 local function written(number)
   return string.format('%.0f', number)
@@ -113,46 +113,59 @@ local function look(c)
 end
 
 -- A counter that is not written now may have lost its expiry, or need a longer one since its limit was
--- lowered.
+-- lowered. One whose clock is ahead (the server's was, and has been set right) is left to expire: asked all
+-- the time, it would else be kept until the server's clock has come that far.
 local function heal(c)
   local left = redis.call('PTTL', c.key)
-  if left == -1 or (left >= 0 and c.algorithm.matters_until(c) - c.now > left * 1000) then
+  local too_short = left >= 0 and c.now == now and c.algorithm.matters_until(c) - now > left * 1000
+  if left == -1 or too_short then
     redis.call('PEXPIRE', c.key, expiry(c))
   end
 end
 
-local function check(i)
-  local at = 2 + (i - 1) * 7
+local function check(key, at)
   return {
-    key = KEYS[i],
-    algorithm = ALGORITHMS[ARGV[at + 1]],
-    shadow = ARGV[at + 2] == '1',
-    capacity = tonumber(ARGV[at + 3]),
-    cost = tonumber(ARGV[at + 4]),
-    window = tonumber(ARGV[at + 5]),
-    gained = tonumber(ARGV[at + 6]),
-    unit = tonumber(ARGV[at + 7]),
+    key = key,
+    algorithm = ALGORITHMS[ARGV[at]],
+    shadow = ARGV[at + 1] == '1',
+    capacity = tonumber(ARGV[at + 2]),
+    cost = tonumber(ARGV[at + 3]),
+    window = tonumber(ARGV[at + 4]),
+    gained = tonumber(ARGV[at + 5]),
+    unit = tonumber(ARGV[at + 6]),
     now = now,
   }
 end
 
-local checks, admitted = {}, true
-for i = 1, #KEYS do
-  local c = check(i)
-  checks[i] = c
-  look(c)
-  admitted = admitted and (c.fits or c.shadow)
+local reply = { now }
+
+-- One request: its checks have the keys after `key` and the arguments from `at` on.
+local function decide(charging, count, key, at)
+  local checks, admitted = {}, true
+  for i = 1, count do
+    local c = check(KEYS[key + i], at + (i - 1) * 7)
+    checks[i] = c
+    look(c)
+    admitted = admitted and (c.fits or c.shadow)
+  end
+  reply[#reply + 1] = admitted and 1 or 0
+  for _, c in ipairs(checks) do
+    if admitted and charging and c.fits then
+      c.algorithm.charge(c)
+      measure(c)
+    else
+      heal(c)
+    end
+    local last = #reply
+    reply[last + 1], reply[last + 2] = c.fits and 1 or 0, c.used
+    reply[last + 3], reply[last + 4] = c.retry, c.reset
+  end
 end
 
-local reply = { now, admitted and 1 or 0 }
-for i, c in ipairs(checks) do
-  if admitted and charging and c.fits then
-    c.algorithm.charge(c)
-    measure(c)
-  else
-    heal(c)
-  end
-  local at = 2 + (i - 1) * 4
-  reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = c.fits and 1 or 0, c.used, c.retry, c.reset
+local key, at = 0, 2
+while key < #KEYS do
+  local count = tonumber(ARGV[at + 1])
+  decide(ARGV[at] == '1', count, key, at + 2)
+  key, at = key + count, at + 2 + count * 7
 end
 return reply

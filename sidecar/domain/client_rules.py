@@ -1,0 +1,240 @@
+"""The rules of one client, compiled: from a request and its path to what has to be counted.
+
+In this order: `enforcement` and `exempt_ips`, the matching rules without those that a `final` one leaves out,
+an `exempt` rule, a `block` rule, and then a check for each rule that counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sidecar.domain.algorithms import Algorithm
+from sidecar.domain.decision import Check, Decision, Reason
+from sidecar.domain.identity import (
+    EVERYONE,
+    FALLBACK_SHARED,
+    IdentifierReader,
+    IdentityOptions,
+    canonical_network,
+    fallback_to_address,
+)
+from sidecar.domain.request import Address, Network, RequestMetadata
+from sidecar.domain.route import RoutePattern, canonical_path
+from sidecar.domain.route_index import RouteIndex
+from sidecar.domain.rule import BLOCK, UNLIMITED, Client, Enforcement, Mode, OnMissing, Rule
+
+#: What one call to the store may carry. Of more matching rules the most specific are counted, enforcing
+#: ones first; `sidecar check` refuses configurations in which a request could meet more.
+MAX_CHECKS = 64
+#: Stands for all rules of a client where counters are reset.
+ALL_RULES = "*"
+_STRENGTH = [Enforcement.OFF, Enforcement.SHADOW, Enforcement.ON]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What holds for all clients."""
+
+    default_client: str | None = None
+    enforcement: Enforcement = Enforcement.ON
+    on_missing: OnMissing = OnMissing.IP
+    decode_slashes: bool = False
+    identity: IdentityOptions = field(default_factory=IdentityOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTrace:
+    """One rule whose route and method match, and what became of it."""
+
+    rule: Rule
+    applies: bool
+    #: The final rule that leaves it out.
+    left_out_by: str | None = None
+    #: Only watched, by its own mode or by `enforcement`.
+    shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CompiledRule:
+    rule: Rule
+    pattern: RoutePattern
+    methods: frozenset[str] | None
+    shadow: bool
+    on_missing: OnMissing
+    reader: IdentifierReader
+    overrides: Mapping[tuple[str, ...], int | str]
+    specificity: tuple[tuple[int, int], bool]
+    resets: int
+    #: What stands for a refusal that is only watched: a check that never fits, and so is reported as refused.
+    would_refuse: Check
+
+    @classmethod
+    def of(cls, client_id: str, rule: Rule, policy: Policy, *, shadow: bool, resets: int) -> "_CompiledRule":
+        pattern = RoutePattern.parse(rule.route)
+        methods = rule.methods
+        reader = IdentifierReader(rule.identifier_type, dict(pattern.parameters), policy.identity)
+        return cls(
+            rule=rule,
+            pattern=pattern,
+            methods=methods,
+            shadow=shadow or rule.mode is Mode.SHADOW,
+            on_missing=rule.on_missing or policy.on_missing,
+            reader=reader,
+            overrides={reader.parse(name): limit for name, limit in rule.overrides.items()},
+            specificity=(pattern.specificity, methods is not None),
+            resets=resets,
+            would_refuse=_never_fits(client_id, rule),
+        )
+
+
+class ClientRules:
+    """The rules of one client, ready to be asked."""
+
+    def __init__(self, client: Client, policy: Policy, resets: Mapping[tuple[str, str], int]) -> None:
+        self.client = client
+        self._policy = policy
+        self._enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
+        self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
+        shadow = self._enforcement is Enforcement.SHADOW
+        self._index = RouteIndex(
+            _CompiledRule.of(
+                client.id, rule, policy, shadow=shadow, resets=resets_of(resets, client.id, rule.id)
+            )
+            for rule in client.rules
+        )
+
+    def checks_for(self, request: RequestMetadata) -> list[Check] | Decision:
+        if self._enforcement is Enforcement.OFF:
+            return Decision(True, Reason.ENFORCEMENT_OFF, self.client.id)
+        if self._exempt and self._is_exempt(request.address):
+            return Decision(True, Reason.EXEMPT, self.client.id)
+        path = canonical_path(request.target, decode_slashes=self._policy.decode_slashes)
+        matching = self._matching(request.method, path)
+        if not matching:
+            return Decision(True, Reason.NO_POLICY, self.client.id)
+        for compiled in matching:
+            if compiled.rule.mode is Mode.EXEMPT:
+                return Decision(True, Reason.EXEMPT, self.client.id, compiled.rule.id)
+        for compiled in matching:
+            if compiled.rule.mode is Mode.BLOCK and not compiled.shadow:
+                return Decision(False, Reason.BLOCKED, self.client.id, compiled.rule.id)
+        return self._checks(request, path, matching)
+
+    def explain(self, request: RequestMetadata, path: str | None) -> list[RuleTrace]:
+        """Every rule that matches, most specific first."""
+        matching = self._matching_all(request.method, path)
+        kept = self._without_left_out(matching)
+        finals = [compiled for compiled in kept if compiled.rule.final]
+        return [
+            RuleTrace(
+                rule=compiled.rule,
+                applies=compiled in kept,
+                left_out_by=None if compiled in kept else finals[0].rule.id,
+                shadow=compiled.shadow,
+            )
+            for compiled in matching
+        ]
+
+    def _is_exempt(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self._exempt)
+
+    def _matching(self, method: str, path: str | None) -> list[_CompiledRule]:
+        """The rules that apply, most specific first."""
+        matching = self._matching_all(method, path)
+        return self._without_left_out(matching) if len(matching) > 1 else matching
+
+    def _matching_all(self, method: str, path: str | None) -> list[_CompiledRule]:
+        found = [c for c in self._index.find(path) if c.methods is None or method in c.methods]
+        found.sort(key=lambda compiled: (compiled.specificity, compiled.rule.id), reverse=True)
+        return found
+
+    def _without_left_out(self, found: list[_CompiledRule]) -> list[_CompiledRule]:
+        """Without the rules that a more specific `final` one leaves out.
+
+        A shadow rule is there to be watched: `final` on it leaves out other shadow rules only.
+        """
+        for final in [compiled for compiled in found if compiled.rule.final]:
+            found = [c for c in found if c.specificity >= final.specificity or final.shadow > c.shadow]
+        return found
+
+    def _checks(
+        self, request: RequestMetadata, path: str | None, matching: Sequence[_CompiledRule]
+    ) -> list[Check] | Decision:
+        checks: list[Check] = []
+        for compiled in matching:
+            made = self._check(compiled, request, path)
+            if isinstance(made, Decision):
+                return made
+            if made is not None:
+                checks.append(made)
+        if not checks:
+            left_alone = any(not compiled.shadow for compiled in matching)
+            return Decision(True, Reason.EXEMPT if left_alone else Reason.ALLOWED, self.client.id)
+        if len(checks) > MAX_CHECKS:
+            checks = sorted(checks, key=lambda check: check.shadow)[:MAX_CHECKS]
+        return checks
+
+    def _check(
+        self, compiled: _CompiledRule, request: RequestMetadata, path: str | None
+    ) -> Check | Decision | None:
+        """What to count for one rule; `None` where it leaves this identifier alone."""
+        rule = compiled.rule
+        if rule.mode is Mode.BLOCK:
+            return self._refused(compiled, Reason.BLOCKED)
+        limit: int | str = rule.limit or 0
+        if (values := compiled.reader.values(request, path)) is None:
+            if (identifier := self._missing(compiled, request)) is None:
+                return self._refused(compiled, Reason.IDENTIFIER_MISSING)
+        else:
+            identifier = compiled.reader.identifier(values)
+            if compiled.overrides:
+                limit = compiled.overrides.get(values, limit)
+        if limit == UNLIMITED:
+            return None
+        if limit == BLOCK:
+            return self._refused(compiled, Reason.BLOCKED)
+        return self._counted(compiled, identifier, int(limit), request.cost or 1)
+
+    def _counted(self, compiled: _CompiledRule, identifier: str, limit: int, times: int) -> Check:
+        terms = compiled.rule.terms(limit)
+        return Check(
+            client_id=self.client.id,
+            rule=compiled.rule,
+            identifier=identifier,
+            limit=terms.limit,
+            capacity=terms.capacity,
+            # What can never fit need not be larger than the doubles of the scripts hold.
+            cost=min(compiled.rule.cost * times, 2 * terms.capacity),
+            shadow=compiled.shadow,
+            resets=compiled.resets,
+        )
+
+    def _refused(self, compiled: _CompiledRule, reason: Reason) -> Decision | Check:
+        if compiled.shadow:
+            return compiled.would_refuse
+        return Decision(False, reason, self.client.id, compiled.rule.id)
+
+    def _missing(self, compiled: _CompiledRule, request: RequestMetadata) -> str | None:
+        match compiled.on_missing:
+            case OnMissing.IP:
+                return fallback_to_address(request.address, self._policy.identity)
+            case OnMissing.SHARED:
+                return FALLBACK_SHARED
+            case OnMissing.DENY:
+                return None
+
+
+def resets_of(resets: Mapping[tuple[str, str], int], client_id: str, rule_id: str) -> int:
+    """Those of the rule, and those of all of the client's rules."""
+    return resets.get((client_id, rule_id), 0) + resets.get((client_id, ALL_RULES), 0)
+
+
+def _never_fits(client_id: str, rule: Rule) -> Check:
+    stand_in = Rule(
+        id=rule.id,
+        route=rule.route,
+        identifier_type="none",
+        algorithm=Algorithm.FIXED_WINDOW,
+        limit=1,
+        window_seconds=1,
+    )
+    return Check(client_id, stand_in, EVERYONE, limit=1, capacity=1, cost=2, shadow=True)

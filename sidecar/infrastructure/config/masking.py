@@ -1,0 +1,25 @@
+"""The settings as they may be shown."""
+
+import re
+from typing import Any
+
+from pydantic import BaseModel
+
+MASK = "***"
+_USER = re.compile(r"//[^@/?#]*@")
+
+
+def masked(settings: BaseModel) -> dict[str, Any]:
+    """JSON-able; what a field keeps out of its `repr` is a secret, of a URL only who connects."""
+    return {name: _value(settings, name) for name in type(settings).model_fields if name != "clients"}
+
+
+def _value(settings: BaseModel, name: str) -> Any:
+    value = getattr(settings, name)
+    if type(settings).model_fields[name].repr is False and value:
+        return _USER.sub(f"//{MASK}@", value) if name == "url" else MASK
+    if isinstance(value, BaseModel):
+        return masked(value)
+    if isinstance(value, tuple):
+        return [masked(each) if isinstance(each, BaseModel) else each for each in value]
+    return value

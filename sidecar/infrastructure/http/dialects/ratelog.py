@@ -1,0 +1,97 @@
+"""`POST /rate/check` and `GET /rate/status`: a user and an endpoint, named by the caller itself."""
+
+import json
+from typing import Annotated, Any
+from urllib.parse import parse_qs
+
+from pydantic import AfterValidator
+
+from sidecar.application.user_rates import (
+    MAX_USER,
+    UserEndpoint,
+    endpoint_problem,
+    one_endpoint,
+    user_number,
+)
+from sidecar.domain.decision import Decision, Reason
+from sidecar.infrastructure.http.headers import rate_limit_headers, retry_after, seconds
+from sidecar.infrastructure.http.messages import Answer, Call
+from sidecar.infrastructure.problem import CONTENT_TYPE, problem
+from sidecar.infrastructure.validation import Malformed, Strict, body_reader
+
+CHECK_PATH, STATUS_PATH = "/rate/check", "/rate/status"
+
+
+def _fitting(endpoint: str) -> str:
+    if found := endpoint_problem(endpoint):
+        raise ValueError(found)
+    return endpoint
+
+
+class CheckBody(Strict):
+    endpoint: Annotated[str, AfterValidator(_fitting)]
+
+
+_read_body = body_reader(CheckBody)
+
+
+def read_check(call: Call) -> UserEndpoint:
+    """Raises `Malformed` and `Rejected`."""
+    return UserEndpoint(_user(call), _read_body(call.body).endpoint)
+
+
+def read_status(call: Call) -> UserEndpoint:
+    """Raises `Malformed` and `InvalidValue`."""
+    query = call.target.partition("?")[2]
+    given = parse_qs(query, keep_blank_values=True, errors="surrogateescape")
+    return UserEndpoint(_user(call), one_endpoint(given.get("endpoint", [])))
+
+
+def write_check(decision: Decision, unavailable_status: int) -> Answer:
+    if _unavailable(decision):
+        return _cannot_count(decision, unavailable_status)
+    headers = {**rate_limit_headers(decision), "Content-Type": "application/json"}
+    fields = _fields(decision)
+    if decision.allowed:
+        return Answer(200, headers, json.dumps(fields).encode())
+    headers["Retry-After"] = str(fields["retry_after"])
+    return Answer(429, headers, json.dumps(fields).encode())
+
+
+def write_status(decision: Decision, unavailable_status: int) -> Answer:
+    """Looking is always allowed: the status of a limit that is used up is 200 too."""
+    if _unavailable(decision):
+        return _cannot_count(decision, unavailable_status)
+    headers = rate_limit_headers(decision)
+    headers |= {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    count = decision.shown.usage.used if decision.shown else None
+    return Answer(200, headers, json.dumps({**_fields(decision), "count": count}).encode())
+
+
+def _user(call: Call) -> int:
+    user = user_number(call.headers.get("x-user-id", ""))
+    if user is None:
+        raise Malformed(f"X-User-Id: expected a whole number from 1 to {MAX_USER}, in ASCII digits")
+    return user
+
+
+def _fields(decision: Decision) -> dict[str, Any]:
+    state = decision.shown
+    return {
+        "status": "ok" if decision.allowed else "rate_limited",
+        "limit": state.check.capacity if state else None,
+        "remaining": state.remaining if state else None,
+        "reset": seconds(state.usage.reset_us) if state else None,
+        "retry_after": retry_after(state) if state and not decision.allowed else None,
+    }
+
+
+def _unavailable(decision: Decision) -> bool:
+    return decision.reason is Reason.STORAGE_UNAVAILABLE and not decision.allowed
+
+
+def _cannot_count(decision: Decision, unavailable_status: int) -> Answer:
+    """Neither `ok` nor `rate_limited` would be true."""
+    headers = {**rate_limit_headers(decision), "Content-Type": CONTENT_TYPE}
+    detail = "the rate limiter cannot count requests at the moment"
+    return Answer(unavailable_status, headers, problem(unavailable_status, detail))

@@ -1,0 +1,41 @@
+"""Ends the waiting for answers that do not come in time, by a clock that is late when we are.
+
+Under a flood the event loop itself is late. A timer would then end waits whose answers lie unread in a socket:
+the store would look dead because we are busy, and every request would pass uncounted. So time is counted
+in ticks, and a tick that comes late is still one tick.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from sidecar.application.ports import StoreUnavailable
+
+TICKS = 20
+
+
+class Deadlines:
+    """Gives each future that it watches `seconds`; then it is failed with `StoreUnavailable`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._tick_seconds = seconds / TICKS
+        self._ticks = 0
+        self._watched: deque[tuple[int, asyncio.Future[Any]]] = deque()
+
+    def watch(self, answer: asyncio.Future[Any]) -> None:
+        if not self._watched:
+            self._wait()
+        # The tick under way is shorter than a whole one, so this is never later than `seconds`.
+        self._watched.append((self._ticks + TICKS, answer))
+
+    def _wait(self) -> None:
+        asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        while self._watched and (self._watched[0][0] <= self._ticks or self._watched[0][1].done()):
+            _, answer = self._watched.popleft()
+            if not answer.done():
+                answer.set_exception(StoreUnavailable("the store did not answer in time"))
+        if self._watched:
+            self._wait()

@@ -1,0 +1,154 @@
+"""Taking over a changed configuration while serving: on SIGHUP, when asked, and when a file changes.
+
+A good one is swapped in whole, between two requests; of a bad one every error is logged, and the last good
+one stays.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from watchfiles import awatch
+
+from sidecar.infrastructure.config.loading import Configuration
+from sidecar.infrastructure.config.problems import ConfigurationError
+from sidecar.infrastructure.config.masking import masked
+from sidecar.infrastructure.validation import Rejected
+
+#: Files are often written in several steps: changes that follow each other closer than STEP are one, but for
+#: no longer than DEBOUNCE.
+STEP_MS, DEBOUNCE_MS = 50, 400
+#: Settings that the running process was built with.
+NEED_RESTART = ("store", "listen", "workers", "log_level", "app_env")
+_log = logging.getLogger("sidecar.config")
+
+
+class Reloader:
+    """Holds the configuration in force.
+
+    `apply` puts a configuration in force, `on_reload` is told whether one was taken over.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        apply: Callable[[Configuration], None],
+        on_reload: Callable[[bool], None],
+    ) -> None:
+        self.configuration = configuration
+        #: What is wrong with the files as they are now; empty when they are in force.
+        self.problems: tuple[str, ...] = ()
+        self._apply = apply
+        self._on_reload = on_reload
+        self._one_at_a_time = asyncio.Lock()
+        self._read = self._fingerprint()
+
+    async def reload(self) -> Configuration:
+        """Take over the files as they are now. Raises `ConfigurationError`; the last good one stays then."""
+        async with self._one_at_a_time:
+            self._read = self._fingerprint()
+            try:
+                # Reading ten thousand rules takes seconds, in which requests go on being decided.
+                configuration = await asyncio.to_thread(self.configuration.read_again)
+            except ConfigurationError as error:
+                self._refused(error)
+                raise
+            self._warn_of_restart(configuration)
+            self._apply(configuration)
+            self.configuration, self.problems = configuration, ()
+            self._on_reload(True)
+            _log.info("the configuration was reloaded", extra={"clients": len(configuration.clients)})
+            return configuration
+
+    def effective(self) -> dict[str, Any]:
+        """What is in force of the files, its secrets masked, and what is wrong with the files as they are now."""
+        return {
+            "settings": masked(self.configuration.settings),
+            "files": [str(file) for file in self.configuration.files],
+            "clients": {client_id: str(file) for client_id, file in self.configuration.sources.items()},
+            "warnings": [str(warning) for warning in self.configuration.warnings],
+            "problems": list(self.problems),
+        }
+
+    async def reload_for_api(self) -> dict[str, Any]:
+        """Reload; raises `Rejected` with the problems of the files, each at its place."""
+        try:
+            await self.reload()
+        except ConfigurationError as error:
+            raise Rejected(
+                ((f"{each.file}:{each.line}" if each.line else str(each.file), each.where), each.message)
+                for each in error.problems
+            ) from None
+        return self.effective()
+
+    async def watch(self) -> None:
+        """Reload whenever a file changes, until cancelled."""
+        while True:
+            folders = self.folders()
+            try:
+                async for _ in awatch(*folders, recursive=False, step=STEP_MS, debounce=DEBOUNCE_MS):
+                    if self._fingerprint() != self._read:
+                        await self.try_reload()
+                    if self.folders() != folders:
+                        break
+            except (OSError, RuntimeError) as error:
+                _log.error(
+                    "files are not watched any more; SIGHUP still reloads", extra={"error": str(error)}
+                )
+                return
+            # What changed before the new folders were watched.
+            await self.try_reload()
+
+    async def try_reload(self) -> None:
+        """Reload; what is wrong is in the log."""
+        try:
+            await self.reload()
+        except ConfigurationError:
+            pass
+        except Exception:
+            _log.exception("the configuration could not be reloaded; the last good one stays")
+            self._on_reload(False)
+
+    def folders(self) -> frozenset[Path]:
+        """Those whose changes may be changes of the configuration.
+
+        Folders, not files: an editor puts a new file in the place of the old one, and Kubernetes swaps a
+        symbolic link beside it.
+        """
+        return frozenset(folder for folder in self._folders() if folder.is_dir())
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        """Differs when the files do; what else changes in their folders is not worth a reload."""
+        files = [_state(file) for file in self.configuration.files]
+        names = [sorted(os.listdir(folder)) for folder in self.configuration.folders if folder.is_dir()]
+        return (*files, *names)
+
+    def _folders(self) -> Iterator[Path]:
+        for file in self.configuration.files:
+            yield file.parent
+            yield file.resolve().parent
+        yield from self.configuration.folders
+
+    def _refused(self, error: ConfigurationError) -> None:
+        self.problems = tuple(map(str, error.problems))
+        self._on_reload(False)
+        _log.error(
+            "the configuration was refused; the last good one stays", extra={"problems": self.problems}
+        )
+
+    def _warn_of_restart(self, new: Configuration) -> None:
+        old = self.configuration.settings
+        changed = [name for name in NEED_RESTART if getattr(old, name) != getattr(new.settings, name)]
+        if changed:
+            _log.warning("changed settings that need a restart", extra={"settings": changed})
+
+
+def _state(file: Path) -> tuple[Path, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return file.resolve(), status.st_mtime_ns, status.st_size

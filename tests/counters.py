@@ -1,0 +1,60 @@
+"""A `CounterStore` in memory, for tests of what is built on one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sidecar.domain.counters import MemoryCounters
+from sidecar.domain.decision import Check, Counted
+from sidecar.domain.rule import Rule
+from tests.decisions import NOW_US
+
+
+@dataclass
+class MemoryStore:
+    """At a standing clock; `problem` is what it raises instead of answering.
+
+    `calls` says of each call how many checks it carried, `charges` whether it was to charge.
+    """
+
+    problem: Exception | None = None
+    calls: list[int] = field(default_factory=list)
+    charges: list[bool] = field(default_factory=list)
+    #: Identifiers in the pages in which they are found.
+    pages: list[list[str]] = field(default_factory=lambda: [[]])
+    #: For which client, rule and number of resets they were asked for last.
+    searched: tuple[str, str, int] | None = None
+    #: The keys of the counters that there are.
+    charged: set[str] = field(default_factory=set)
+    counters: MemoryCounters = field(default_factory=MemoryCounters)
+
+    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
+        if self.problem:
+            raise self.problem
+        self.calls.append(len(checks))
+        self.charges.append(charge)
+        counted = self.counters.hit(checks, NOW_US, charge=charge)
+        if charge and counted.admitted:
+            self.charged |= {self._key(check) for check in checks}
+        return counted
+
+    async def forget(self, checks: Sequence[Check]) -> int:
+        if self.problem:
+            raise self.problem
+        keys = {self._key(check) for check in checks}
+        forgotten = len(keys & self.charged)
+        self.charged -= keys
+        return forgotten
+
+    def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
+        return f"t:{client_id}:{rule.id}:{rule.generation}.{resets}:"
+
+    async def identifiers(
+        self, client_id: str, rule: Rule, resets: int, cursor: int
+    ) -> tuple[int, list[str]]:
+        if self.problem:
+            raise self.problem
+        self.searched = client_id, rule.id, resets
+        return (cursor + 1) % len(self.pages), self.pages[cursor]
+
+    def _key(self, check: Check) -> str:
+        return self.key_beginning(check.client_id, check.rule, check.resets) + check.identifier

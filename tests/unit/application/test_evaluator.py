@@ -1,0 +1,119 @@
+"""The main path: what is counted, what is decided without counting, and what without the store."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sidecar.application.evaluator import RateLimitEvaluator
+from sidecar.application.ports import StoreUnavailable
+from sidecar.domain.decision import Decision, Reason
+from sidecar.domain.request import RequestMetadata
+from sidecar.domain.rule import Client, Enforcement, Mode, OnUnavailable, Rule
+from sidecar.domain.ruleset import Policy, RuleSet
+from tests.counters import MemoryStore
+from tests.decisions import rule
+
+ALLOW, DENY = OnUnavailable.ALLOW, OnUnavailable.DENY
+CLIENTS = [
+    Client(id="c", hosts=("c.example",), rules=(rule("one", limit=1),)),
+    Client(id="empty"),
+    Client(id="shut", rules=(Rule(id="no", route="/*", mode=Mode.BLOCK),)),
+]
+
+
+@dataclass
+class Seen(MemoryStore):
+    """Counters in memory, and an observer."""
+
+    decisions: list[Decision] = field(default_factory=list)
+
+    def decided(self, request: RequestMetadata, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+
+def request(client_id: str | None = None, host: str = "", cost: int = 1) -> RequestMetadata:
+    return RequestMetadata(method="GET", target="/", client_id=client_id, host=host, cost=cost)
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def evaluator(seen: Seen) -> RateLimitEvaluator:
+    evaluator = RateLimitEvaluator(seen, seen)
+    evaluator.rule_set = RuleSet(CLIENTS)
+    return evaluator
+
+
+async def test_it_counts_and_tells_each_decision(evaluator: RateLimitEvaluator, seen: Seen) -> None:
+    """A cost of 0 looks only."""
+    costs = (0, 1, 0, 1)
+    decisions = [await evaluator.evaluate(request("c", cost=cost)) for cost in costs]
+    assert [decision.allowed for decision in decisions] == [True, True, False, False]
+    assert seen.charges == [False, True, False, True]
+    assert seen.decisions == decisions
+
+
+@pytest.mark.parametrize(
+    ("client_id", "reason"),
+    [("shut", Reason.BLOCKED), ("empty", Reason.NO_POLICY), ("unknown", Reason.NO_POLICY)],
+)
+@pytest.mark.parametrize("away", [True, False])
+async def test_what_needs_no_counting_is_decided_without_the_store(
+    evaluator: RateLimitEvaluator, seen: Seen, away: bool, client_id: str, reason: Reason
+) -> None:
+    """Whether it is there or not; the observer sees it all the same."""
+    seen.problem = StoreUnavailable("away") if away else None
+    decision = await evaluator.evaluate(request(client_id))
+    assert (decision.reason, seen.charges, seen.decisions) == (reason, [], [decision])
+
+
+@pytest.mark.parametrize(("default", "allowed"), [(ALLOW, True), (DENY, False)])
+async def test_a_store_that_is_away_is_decided_about(
+    evaluator: RateLimitEvaluator, seen: Seen, default: OnUnavailable, allowed: bool
+) -> None:
+    """By what the configuration says now."""
+    seen.problem, evaluator.on_unavailable = StoreUnavailable("away"), default
+    decision = await evaluator.evaluate(request("c"))
+    assert (decision.allowed, decision.reason) == (allowed, Reason.STORAGE_UNAVAILABLE)
+
+
+@pytest.mark.parametrize(("default", "allowed"), [(ALLOW, True), (DENY, False)])
+@pytest.mark.parametrize(
+    "asked",
+    [request("unknown"), request(host="unknown.example"), request()],
+    ids=["named", "by host", "none"],
+)
+async def test_until_the_store_was_read_an_unknown_client_is_decided_as_without_it(
+    evaluator: RateLimitEvaluator, seen: Seen, default: OnUnavailable, allowed: bool, asked: RequestMetadata
+) -> None:
+    """It may be one that the API made; there are no numbers, and the observer sees the same decision."""
+    evaluator.rule_set, evaluator.on_unavailable = RuleSet(CLIENTS, complete=False), default
+    decision = await evaluator.evaluate(asked)
+    assert decision == Decision(allowed, Reason.STORAGE_UNAVAILABLE)
+    assert seen.decisions == [decision]
+
+
+async def test_until_the_store_was_read_a_known_client_is_decided_by_its_rules(
+    evaluator: RateLimitEvaluator,
+) -> None:
+    """The files are there; a known client without a matching rule has none."""
+    evaluator.rule_set, evaluator.on_unavailable = RuleSet(CLIENTS, complete=False), DENY
+    answers = [await evaluator.evaluate(asked) for asked in (request("c"), request("c"), request("empty"))]
+    assert [answer.reason for answer in answers] == [Reason.ALLOWED, Reason.QUOTA_EXCEEDED, Reason.NO_POLICY]
+
+
+async def test_a_watched_refusal_is_told_and_charges_nothing(
+    evaluator: RateLimitEvaluator, seen: Seen
+) -> None:
+    """In `enforcement: shadow` the observer sees which rules would have refused."""
+    shut = Rule(id="no", route="/*", mode=Mode.BLOCK)
+    client = Client(id="c", rules=(rule("one", limit=1), shut))
+    evaluator.rule_set = RuleSet([client], Policy(enforcement=Enforcement.SHADOW))
+    for _ in range(2):
+        assert (await evaluator.evaluate(request("c"))).allowed
+    fits = [{s.check.rule.id: s.usage.fits for s in decision.states} for decision in seen.decisions]
+    assert fits == [{"one": True, "no": False}, {"one": False, "no": False}]
+    assert {s.check.rule.id: s.usage.used for s in seen.decisions[-1].states} == {"one": 1, "no": 0}

@@ -1,0 +1,141 @@
+"""Waiting for answers by ticks: who waits too long is failed, and a late event loop is no dead store."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from sidecar.application.ports import StoreUnavailable
+from sidecar.infrastructure.redis import deadlines as deadlines_module
+from sidecar.infrastructure.redis.deadlines import TICKS, Deadlines
+
+#: What a test waits for an outcome before it fails; nothing is measured by it.
+PATIENCE_SECONDS = 30.0
+Answer = asyncio.Future[str]
+
+
+class Loop:
+    """The part of an event loop that counts ticks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.waiting.append((seconds, call))
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            ((_, call),) = self.waiting
+            self.waiting.clear()
+            call()
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    """What `Deadlines` takes for the running loop; futures are made by the real one."""
+    fake = Loop()
+    monkeypatch.setattr(deadlines_module, "asyncio", SimpleNamespace(get_running_loop=lambda: fake))
+    return fake
+
+
+def future() -> Answer:
+    return asyncio.get_running_loop().create_future()
+
+
+def failed(answer: Answer) -> bool:
+    return answer.done() and not answer.cancelled() and isinstance(answer.exception(), StoreUnavailable)
+
+
+async def test_an_answer_that_never_comes_is_failed_after_all_ticks(loop: Loop) -> None:
+    """Each is a part of the time that there is; then nothing ticks any more."""
+    deadlines, answer = Deadlines(2.0), future()
+    deadlines.watch(answer)
+    assert [seconds for seconds, _ in loop.waiting] == [2.0 / TICKS]
+    loop.tick(TICKS - 1)
+    assert not answer.done()
+    loop.tick()
+    assert failed(answer)
+    assert loop.waiting == []
+
+
+async def test_each_has_its_own_time(loop: Loop) -> None:
+    """Never more ticks than that, whenever it was begun."""
+    deadlines, first, second = Deadlines(2.0), future(), future()
+    deadlines.watch(first)
+    loop.tick(5)
+    deadlines.watch(second)
+    assert len(loop.waiting) == 1
+    loop.tick(TICKS - 5)
+    assert (failed(first), second.done()) == (True, False)
+    loop.tick(5)
+    assert failed(second)
+
+
+async def test_what_was_answered_or_given_up_is_left_alone(loop: Loop) -> None:
+    """And once all are, nothing ticks until the next one."""
+    deadlines, answered, cancelled, third = Deadlines(2.0), future(), future(), future()
+    for answer in (answered, cancelled):
+        deadlines.watch(answer)
+    answered.set_result("yes")
+    cancelled.cancel()
+    loop.tick()
+    assert loop.waiting == []
+    assert (answered.result(), cancelled.cancelled()) == ("yes", True)
+    deadlines.watch(third)
+    loop.tick(TICKS)
+    assert failed(third)
+
+
+async def test_many_answered_ones_before_it_keep_none_waiting_longer(loop: Loop) -> None:
+    """Nor does one before it that still waits keep the answered ones after it."""
+    deadlines = Deadlines(2.0)
+    answers = [future() for _ in range(100)]
+    for answer in answers:
+        deadlines.watch(answer)
+    for answer in answers[1:99]:
+        answer.set_result("yes")
+    loop.tick(TICKS)
+    assert [failed(answer) for answer in answers] == [True, *[False] * 98, True]
+    assert loop.waiting == []
+
+
+async def test_an_answer_that_has_arrived_is_taken_however_late_the_loop_is() -> None:
+    """It lies unread while the loop is held up, and needs some turns of it, each longer than all its time."""
+    deadlines, answer = Deadlines(0.02), future()
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        mine.setblocking(False)
+        deadlines.watch(answer)
+        reading = asyncio.create_task(taken_slowly(mine, answer))
+        await asyncio.sleep(0)
+        theirs.send(b"yes")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await answer == "yes"
+        await reading
+
+
+async def taken_slowly(arriving: socket.socket, answer: Answer) -> None:
+    """Reads the answer and hands it on five turns later."""
+    loop = asyncio.get_running_loop()
+    for _ in range(5):
+        loop.call_soon(time.sleep, 0.03)
+        await asyncio.sleep(0)
+    read = await loop.sock_recv(arriving, 16)
+    for _ in range(5):
+        loop.call_soon(time.sleep, 0.03)
+        await asyncio.sleep(0)
+    if not answer.done():
+        answer.set_result(read.decode())
+
+
+async def test_on_a_late_loop_an_answer_that_never_comes_is_failed() -> None:
+    """In the end it is, and says why."""
+    deadlines, answer = Deadlines(0.02), future()
+    deadlines.watch(answer)
+    asyncio.get_running_loop().call_soon(time.sleep, 0.1)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(StoreUnavailable, match="in time"):
+            await answer
