@@ -159,8 +159,8 @@ def _completed(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         pass
     listen = {"authz": f"127.0.0.1:{authz}", "admin": f"127.0.0.1:{admin}"}
     return {
-        "admin": {"keys": keys},
         **config,
+        "admin": {"keys": keys} | config.get("admin", {}),
         "store": store | config.get("store", {}),
         "listen": listen | config.get("listen", {}),
     }

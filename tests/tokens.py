@@ -57,7 +57,9 @@ def hs256(secret: str = SECRET, **changed: Any) -> str:
     return encoded(claims(**changed), secret.encode(), "HS256", {})
 
 
-def signed(name: str, algorithm: str = "RS256", header: Mapping[str, Any] | None = None, **changed: Any) -> str:
+def signed(
+    name: str, algorithm: str = "RS256", header: Mapping[str, Any] | None = None, **changed: Any
+) -> str:
     """A token signed with the key of that name, which its header names too."""
     headers = {"kid": name} if header is None else dict(header)
     return encoded(claims(**changed), key_pair(name, algorithm), algorithm, headers)

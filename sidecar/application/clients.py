@@ -199,12 +199,13 @@ class ClientDirectory:
         """Set the global switch; `None` gives it back to the file. Returns what is in force."""
         while True:
             await self.refresh()
-            old = self._state.enforcement
+            seen, old = self._state.version, self._state.enforcement
             if await self._store.replace_enforcement(
                 old, enforcement, self._entry(by, "enforcement", "global", old, enforcement)
             ):
                 await self.refresh()
                 return self.enforcement
+            await self._look_again(seen, "the global switch")
 
     async def reset(self, client_id: str, rule_id: str, by: str) -> None:
         """Begin new counters for a rule, or for all rules of a client (`*`)."""
@@ -236,7 +237,7 @@ class ClientDirectory:
         """Edit what is there now; where another change came between, look again and edit that."""
         while True:
             await self.refresh()
-            known, old = self._find(client_id), self._state.clients.get(client_id)
+            seen, known, old = self._state.version, self._find(client_id), self._state.clients.get(client_id)
             if etag is not None and (known is None or known.etag != etag):
                 raise ChangedMeanwhile(f"the client {client_id!r} is no longer what the request names")
             new = edit(known)
@@ -247,6 +248,13 @@ class ClientDirectory:
             if await self._store.replace_client(client_id, old, stored, entry):
                 await self.refresh()
                 return
+            await self._look_again(seen, f"the client {client_id!r}")
+
+    async def _look_again(self, seen: str, what: str) -> None:
+        """After a lost race; if the version is the one that was `seen`, there was none and never an end."""
+        await self.refresh()
+        if self._state.version == seen:
+            raise Conflict(f"what the store holds of {what} cannot be read; it has to be deleted there")
 
     def _entry(self, by: str, action: str, subject: str, before: Any = None, after: Any = None) -> AuditEntry:
         described = [self._describe(it) if isinstance(it, Client) else it for it in (before, after)]

@@ -39,14 +39,18 @@ class StoreWatch:
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen())
-            while True:
+        listening = asyncio.create_task(self._listen(), name="announcements")
+        this = asyncio.current_task()
+        try:
+            # A look may swallow the cancellation, but not that it was asked for.
+            while this is None or not this.cancelling():
                 self._announced.clear()
                 await self.look()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(INTERVAL_SECONDS):
                         await self._announced.wait()
+        finally:
+            await _end(listening)
 
     async def look(self) -> None:
         """One look; says so in the log when the store has come or gone."""
@@ -73,3 +77,10 @@ class StoreWatch:
             else:
                 _log.warning("the store is away", extra=details)
         self._on_look(reachable)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel it until it has ended: what waits with a timeout may swallow a cancellation (bpo-37658)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)

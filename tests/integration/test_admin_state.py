@@ -17,7 +17,11 @@ RULES = [
     {"id": "both", "route": "/both", "identifier_type": ["ip", "session_id"], **HOUR},
     {"id": "free", "route": "/free", "mode": "exempt"},
 ]
-CONFIG: dict[str, Any] = {"default_client": "c", "clients": [{"id": "c", "rules": RULES}]}
+CONFIG: dict[str, Any] = {
+    "default_client": "c",
+    "clients": [{"id": "c", "rules": RULES}],
+    "admin": {"failures_per_minute": 1000},
+}
 OPEN = [("GET", "/health", 200), ("GET", "/ready", 200), ("GET", "/metrics", 200)]
 READING = [("GET", "/v1/clients/c", 200), ("HEAD", "/v1/clients/c", 200), ("GET", "/v1/clients/c/state", 200)]
 CHANGING = [

@@ -18,8 +18,23 @@ from aiohttp.typedefs import Handler, Middleware
 from sidecar.infrastructure.admin.attempts import FailureLimit
 from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 
+#: Under which a request has the name of who sent it, for the audit list.
+BY = web.RequestKey("BY", str)
 #: What probes and Prometheus read without a key.
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
+#: A page for browsers, which send no key when they open an address: it has no data, asks for a key and sends
+#: it along. Open as soon as there is any key or token that could be typed in.
+DOCS_PATH = "/docs"
+SHELL_PATHS = frozenset(
+    {
+        DOCS_PATH,
+        f"{DOCS_PATH}/page.js",
+        f"{DOCS_PATH}/page.css",
+        f"{DOCS_PATH}/swagger-ui-bundle.js",
+        f"{DOCS_PATH}/swagger-ui.css",
+        f"{DOCS_PATH}/favicon-32x32.png",
+    }
+)
 _READING = frozenset({"GET", "HEAD"})
 _ONLY_READS = "only_reads"
 
@@ -93,7 +108,7 @@ class Access:
         self.tokens: TokenCheck | None = None
         self._rules: TokenRules | None = None
         self._observers = observers
-        self._failures = failures or FailureLimit()
+        self._failures = FailureLimit() if failures is None else failures
 
     def use(
         self, keys: Sequence[AdminKey], rules: TokenRules | None = None, failures_per_minute: int = 10
@@ -105,9 +120,14 @@ class Access:
             self.tokens = _tokens(rules) if rules else None
             self._rules = rules
 
+    @property
+    def closed(self) -> bool:
+        """Whether there is nothing by which anybody could be known."""
+        return not self.keys and self.tokens is None
+
     async def recognise(self, headers: Mapping[str, str]) -> Caller | Failure:
         """Who it is, by key or by token. Where both are valid, the one that may do more."""
-        if not self.keys and self.tokens is None:
+        if self.closed:
             return Failure.CLOSED
         key, token = headers.get("X-Admin-Key"), _bearer(headers)
         by_key = find_key(self.keys, key) if key else None
@@ -137,7 +157,8 @@ def guard(access: Access) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.rel_url.raw_path in OPEN_PATHS:
+        path = request.rel_url.raw_path
+        if path in OPEN_PATHS or (path in SHELL_PATHS and not access.closed):
             return await handler(request)
         found = await access.recognise(request.headers)
         if isinstance(found, Caller) and not (found.may_change or _reads(request)):
@@ -145,7 +166,7 @@ def guard(access: Access) -> Middleware:
             return _refused(403, f"{found.name!r} may read only")
         if isinstance(found, Failure):
             return _failed(found, access.failed(found, request.remote or ""))
-        request["by"] = found.name
+        request[BY] = found.name
         return await handler(request)
 
     return check

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from sidecar.application.clients import ClientDirectory, KnownClient, rule_of
 from sidecar.domain.rule import Client, Rule
+from sidecar.infrastructure.admin.access import BY
 from sidecar.infrastructure.admin.answers import integer_query, json_answer, json_object, merged
 from sidecar.infrastructure.validation import Rejected, body_reader, dump
 
@@ -29,7 +30,7 @@ class ClientRoutes:
         return json_answer(200, {"clients": [_client(one) for one in page], "next": following})
 
     async def create_client(self, request: web.Request) -> web.Response:
-        created = await self._directory.create(_read_client(await request.read()), request["by"])
+        created = await self._directory.create(_read_client(await request.read()), request[BY])
         return _with_etag(201, created, Location=f"/v1/clients/{created.client.id}")
 
     async def read_client(self, request: web.Request) -> web.Response:
@@ -38,7 +39,7 @@ class ClientRoutes:
     async def replace_client(self, request: web.Request) -> web.Response:
         body = _same_id(json_object(await request.read()), request.match_info["client_id"])
         client = _read_client(json.dumps(body).encode())
-        return _with_etag(200, await self._directory.put(client, _if_match(request), request["by"]))
+        return _with_etag(200, await self._directory.put(client, _if_match(request), request[BY]))
 
     async def change_client(self, request: web.Request) -> web.Response:
         client_id = request.match_info["client_id"]
@@ -47,11 +48,11 @@ class ClientRoutes:
         def change(client: Client) -> Client:
             return _read_client(json.dumps(merged(dump(client), patch)).encode())
 
-        changed = await self._directory.change(client_id, change, _if_match(request), request["by"])
+        changed = await self._directory.change(client_id, change, _if_match(request), request[BY])
         return _with_etag(200, changed)
 
     async def delete_client(self, request: web.Request) -> web.Response:
-        await self._directory.delete(request.match_info["client_id"], _if_match(request), request["by"])
+        await self._directory.delete(request.match_info["client_id"], _if_match(request), request[BY])
         return web.Response(status=204)
 
     async def list_policies(self, request: web.Request) -> web.Response:
@@ -63,7 +64,7 @@ class ClientRoutes:
 
     async def create_policy(self, request: web.Request) -> web.Response:
         client_id, rule = request.match_info["client_id"], _read_rule(await request.read())
-        added = await self._directory.add_rule(client_id, rule, _if_match(request), request["by"])
+        added = await self._directory.add_rule(client_id, rule, _if_match(request), request[BY])
         return json_answer(201, dump(added), Location=f"/v1/clients/{client_id}/policies/{added.id}")
 
     async def read_policy(self, request: web.Request) -> web.Response:
@@ -89,7 +90,7 @@ class ClientRoutes:
             request.match_info["policy_id"],
             lambda old: None,
             _if_match(request),
-            request["by"],
+            request[BY],
         )
         return web.Response(status=204)
 
@@ -99,7 +100,7 @@ class ClientRoutes:
             request.match_info["policy_id"],
             change,
             _if_match(request),
-            request["by"],
+            request[BY],
         )
         return json_answer(200, dump(changed))
 

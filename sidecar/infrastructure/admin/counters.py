@@ -7,6 +7,7 @@ from aiohttp import web
 from sidecar.application.clients import ClientDirectory, rule_of
 from sidecar.application.usage import CounterUsage
 from sidecar.domain.ruleset import ALL_RULES
+from sidecar.infrastructure.admin.access import BY
 from sidecar.infrastructure.admin.answers import integer_query, json_answer
 from sidecar.infrastructure.validation import Rejected, dump
 
@@ -48,8 +49,8 @@ class CounterRoutes:
         if identifier == "":
             raise Rejected([(("identifier",), "expected an identifier, or none for all")])
         if identifier is None:
-            await self._directory.reset(client.id, policy or ALL_RULES, request["by"])
+            await self._directory.reset(client.id, policy or ALL_RULES, request[BY])
             return json_answer(200, {"deleted": None})
         deleted = await self._usage.forget(client, rules, identifier)
-        await self._directory.note(request["by"], "counters.reset", f"{client.id}/{policy or ALL_RULES}/…")
+        await self._directory.note(request[BY], "counters.reset", f"{client.id}/{policy or ALL_RULES}/…")
         return json_answer(200, {"deleted": deleted})

@@ -159,9 +159,11 @@ def _usable(key: dict[str, Any], algorithm: str) -> jwt.PyJWK | None:
     if key.get("kty") == "oct" or key.get("use", "sig") != "sig" or key.get("alg", algorithm) != algorithm:
         return None
     try:
-        return jwt.PyJWK({name: key[name] for name in _PUBLIC if name in key}, algorithm)
+        usable = jwt.PyJWK({name: key[name] for name in _PUBLIC if name in key}, algorithm)
+        usable.Algorithm.prepare_key(usable.key)  # a curve is one algorithm's alone, which shows only here
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
+    return usable
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from sidecar.application.clients import ClientDirectory
 from sidecar.domain.rule import Enforcement
+from sidecar.infrastructure.admin.access import BY
 from sidecar.infrastructure.admin.answers import integer_query, json_answer, json_object
 from sidecar.infrastructure.validation import Rejected
 
@@ -38,11 +39,11 @@ class OperationRoutes:
             raise Rejected([(("enforcement",), "expected on, shadow or off")])
         if unknown := written.keys() - {"enforcement"}:
             raise Rejected([((name,), "unknown key") for name in sorted(unknown)])
-        await self._directory.enforce(Enforcement(written["enforcement"]), request["by"])
+        await self._directory.enforce(Enforcement(written["enforcement"]), request[BY])
         return self._enforcement()
 
     async def reset_enforcement(self, request: web.Request) -> web.Response:
-        await self._directory.enforce(None, request["by"])
+        await self._directory.enforce(None, request[BY])
         return web.Response(status=204)
 
     async def read_configuration(self, request: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from sidecar.application.clients import ClientDirectory, NotFound
 from sidecar.application.user_rates import UserRates, one_endpoint, user_number
+from sidecar.infrastructure.admin.access import BY
 from sidecar.infrastructure.admin.answers import json_answer
 
 
@@ -24,7 +25,7 @@ class RateRoutes:
         endpoint = _endpoint(request)
         deleted = await self._rates.reset(user, endpoint)
         subject = f"/rate/{user}" if endpoint is None else f"/rate/{user}/{endpoint}"
-        await self._directory.note(request["by"], "counters.reset", subject)
+        await self._directory.note(request[BY], "counters.reset", subject)
         return json_answer(200, {"deleted": deleted})
 
 

@@ -5,7 +5,7 @@ What would lock everybody out or let anybody in is an error here, and not a ridd
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
@@ -123,9 +123,9 @@ class Admin(Strict):
             raise ValueError(f"the name {twice!r} stands twice")
         return tuple(key for key in keys if key.key)
 
-    @field_validator("jwt", mode="before")
+    @field_validator("jwt")
     @classmethod
-    def _can_be_verified(cls, jwt: Any) -> Any:
+    def _can_be_verified(cls, jwt: Jwt | None) -> Jwt | None:
         if jwt is not None and not all(find_spec(library) for library in _LIBRARIES):
             raise ValueError("needs libraries of an extra: pip install ratelimit-sidecar[jwt]")
         return jwt

@@ -6,8 +6,8 @@ parser in Python takes both, but is slow. So it gets only what the fast one refu
 rest of the connection: no two parsers ever disagree about where one of its requests ends.
 
 Where a request begins is known at the start of a connection and after a request that came alone and had no
-body, as the checks of proxies do. After any other the fast parser is on its own, and what it refuses is a 400,
-until the next request without a body.
+body, as the checks of proxies do. After any other the fast parser is on its own, and what it refuses is a
+400, until the next request without a body.
 """
 
 from collections.abc import Callable, Sequence

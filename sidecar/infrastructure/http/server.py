@@ -1,7 +1,6 @@
 """aiohttp's low-level server, told to keep its own limits and answers out of our way."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,8 +8,8 @@ from aiohttp import web
 from aiohttp.http_parser import HttpRequestParserPy
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
+from sidecar.infrastructure.connection import Connection
 from sidecar.infrastructure.http.parsing import PatientParser
-from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 
 #: Envoy accepts 60 kB of headers by default and 96 kB as we configure it; aiohttp's own 8 kB would be a 400
 #: that ends the client's request.
@@ -19,13 +18,12 @@ _LIMITS: dict[str, Any] = {"max_line_size": 128 * 1024, "max_field_size": 128 * 
 KEEPALIVE_SECONDS = 3630
 #: How long an accepted request may take after the sidecar was told to stop.
 DRAIN_SECONDS = 10.0
-_log = logging.getLogger("sidecar.http")
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class _Connection(RequestHandler):
-    """aiohttp's connection, whose own errors are ours in form and repeat nothing of what was sent."""
+class _Connection(Connection):
+    """Reads what proxies pass on, too."""
 
     __slots__ = ()
 
@@ -44,24 +42,6 @@ class _Connection(RequestHandler):
             )
 
         self._parser: Any = PatientParser(self._parser, patient)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        if status >= 500:
-            _log.error("a request failed", exc_info=exc)
-        detail = "the request is no valid HTTP" if status == 400 else "the sidecar failed on this request"
-        response = web.Response(
-            status=status,
-            body=problem(status, detail),
-            headers={"Content-Type": CONTENT_TYPE, "Server": "sidecar"},
-        )
-        response.force_close()
-        return response
 
 
 class DataServer(web.Server):

@@ -144,4 +144,4 @@ def _read_entry(text: str) -> AuditEntry | None:
 
 
 def _text(stored: bytes | str) -> str:
-    return stored.decode() if isinstance(stored, bytes) else stored
+    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else stored

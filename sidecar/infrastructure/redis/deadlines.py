@@ -1,8 +1,8 @@
 """Ends the waiting for answers that do not come in time, by a clock that is late when we are.
 
-Under a flood the event loop itself is late. A timer would then end waits whose answers lie unread in a socket:
-the store would look dead because we are busy, and every request would pass uncounted. So time is counted
-in ticks, and a tick that comes late is still one tick.
+Under a flood the event loop itself is late. A timer would then end waits whose answers lie unread in a
+socket: the store would look dead because we are busy, and every request would pass uncounted. So time is
+counted in ticks, and a tick that comes late is still one tick.
 """
 
 import asyncio

@@ -144,6 +144,22 @@ async def test_an_expiry_too_short_for_a_lowered_limit_is_lengthened(
     assert least <= 120_000
 
 
+async def test_a_counter_whose_clock_is_ahead_is_not_kept_by_asking(
+    redis: Redis, store: RedisCounterStore, clock: Clock, key_prefix: str
+) -> None:
+    """The server's clock was an hour ahead and has been set right: what it left behind expires."""
+    right = clock.now
+    for counted in (rule(algorithm, 3, name=algorithm.value) for algorithm in Algorithm):
+        expiry = Expiry(redis, key_of(key_prefix, counted))
+        clock.now = right + 3_600_000_000
+        await expiry.remains_after(store, counted, 3)
+        clock.now = right
+        await redis.pexpire(expiry.key, 5_000)
+        expires = await redis.pexpiretime(expiry.key)
+        await expiry.remains_after(store, counted, 1)
+        assert await redis.pexpiretime(expiry.key) == expires
+
+
 async def test_refusals_and_looks_do_not_lengthen_a_life(
     redis: Redis, store: RedisCounterStore, clock: Clock, key_prefix: str
 ) -> None:

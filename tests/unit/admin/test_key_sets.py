@@ -37,11 +37,14 @@ class Issuer:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    #: Until it is set no answer comes; `reached` says that one is waited for.
     gate: asyncio.Event | None = None
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
         if self.gate:
+            self.reached.set()
             await self.gate.wait()
         return web.Response(body=self.body, status=self.status, headers=self.headers)
 
@@ -55,7 +58,8 @@ async def issuer() -> Issuer:
 async def server(issuer: Issuer) -> AsyncIterator[TestServer]:
     application = web.Application()
     application.router.add_get("/{path:.*}", issuer.answer)
-    async with TestServer(application) as running:
+    running = TestServer(application)
+    async with running:
         yield running
 
 
@@ -106,8 +110,7 @@ async def test_forged_names_do_not_hammer_the_issuer(tokens: Tokens, issuer: Iss
 async def test_many_at_once_are_one_fetch(tokens: Tokens, issuer: Issuer) -> None:
     issuer.gate = asyncio.Event()
     asking = [asyncio.create_task(tokens.caller(make.signed("one"))) for _ in range(20)]
-    while not issuer.asked:
-        await asyncio.sleep(0)
+    await issuer.reached.wait()
     issuer.gate.set()
     assert await asyncio.gather(*asking) == [IN] * 20
     assert issuer.asked == ["/keys"]
@@ -121,8 +124,7 @@ async def test_nobody_known_waits_for_an_issuer_that_hangs(
     clock.now += 300
     issuer.gate = asyncio.Event()
     refreshing = asyncio.create_task(tokens.caller(make.signed("one")))
-    while len(issuer.asked) < 2:
-        await asyncio.sleep(0)
+    await issuer.reached.wait()
     assert await tokens.caller(make.signed("one")) == IN
     assert not refreshing.done()
     issuer.gate.set()

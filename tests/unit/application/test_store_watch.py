@@ -1,6 +1,7 @@
 """The watch over the store: what it says, when it loads, and that it goes on."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -158,3 +159,24 @@ async def test_an_announced_change_is_in_force_without_waiting(
         await running.made(name)
         await until(lambda name=name: running.knows(name), "it is in force")  # type: ignore[misc]
     assert running.published[-1].client("one") is not None
+
+
+async def test_a_cancellation_that_a_look_swallows_ends_it_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What waits with a timeout may do so, and the sidecar would never stop."""
+    monkeypatch.setattr(store_watch, "INTERVAL_SECONDS", 0)
+    watched, asked = Watched(), asyncio.Event()
+
+    async def swallowing() -> str:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return watched.store.state.version
+
+    await watched.watch.look()
+    monkeypatch.setattr(watched.store, "version", swallowing)
+    task = asyncio.create_task(watched.watch.run())
+    await asked.wait()
+    task.cancel()
+    await until(task.done, "it has ended")

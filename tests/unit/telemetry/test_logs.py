@@ -161,3 +161,20 @@ def test_set_up_sends_json_to_stdout_from_the_level_up(capsys: pytest.CaptureFix
         root.handlers[:] = before[1]
     out, err = capsys.readouterr()
     assert (json.loads(out)["message"], json.loads(out)["app_env"], err) == ("yes", "test", "")
+
+
+def test_failures_at_the_admin_port_are_one_line_a_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why and from where; a flood of them is counted and not written."""
+    clock = Clock()
+    monkeypatch.setattr(logs, "Sampler", lambda: Sampler(clock))
+    log = logs.AccessLog()
+    for _ in range(500):
+        log.failed("wrong_key", "192.0.2.1")
+    clock.now += 1
+    log.failed("token_expired", "192.0.2.2")
+    assert said(caplog) == [
+        {"reason": "wrong_key", "address": "192.0.2.1", "not_logged": 0},
+        {"reason": "token_expired", "address": "192.0.2.2", "not_logged": 499},
+    ]

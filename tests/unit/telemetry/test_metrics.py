@@ -131,3 +131,13 @@ def test_several_observers_all_see_everything() -> None:
     for metrics in (first, second):
         assert value(metrics, "rate_limit_store_errors_total") == 1
         assert value(metrics, "rate_limit_unreadable_addresses_total") == 1
+
+
+def test_failures_at_the_admin_port_are_counted_by_reason_alone() -> None:
+    """However many addresses they come from."""
+    metrics = Metrics(embedded=False)
+    for number in range(100):
+        metrics.admin_access_failed("wrong_key", f"192.0.2.{number}")
+    metrics.admin_access_failed("missing", "192.0.2.1")
+    assert value(metrics, "rate_limit_admin_auth_failures_total", reason="wrong_key") == 100
+    assert value(metrics, "rate_limit_admin_auth_failures_total", reason="missing") == 1

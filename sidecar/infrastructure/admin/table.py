@@ -1,0 +1,86 @@
+"""What a row of the table of routes says: enough to serve it and to describe it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from sidecar.infrastructure.admin.access import only_reads
+
+Schema = dict[str, Any]
+Expect = Callable[[web.Request], Awaitable[None]]
+
+
+class Tag(StrEnum):
+    """The sections of the document, in their order."""
+
+    CLIENTS = "clients"
+    POLICIES = "policies"
+    COUNTERS = "counters"
+    OPERATIONS = "operations"
+    OPEN = "probes"
+    DOCUMENT = "document"
+    DATA = "data port"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    schema: Schema
+    description: str
+    where: Literal["query", "header", "path"] = "query"
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """What a request carries: JSON that reads as `kind`, as one whose id may be left out, since the path has
+    it, or as a merge patch (RFC 7396) of one.
+    """
+
+    kind: Any
+    form: Literal["whole", "named", "patch"] = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: `body` is a type, or `None` where there is none or it is no JSON."""
+
+    description: str
+    body: Any = None
+    content_type: str | None = None
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method at one path. `handler` is `None` for what the data port serves.
+
+    `errors` are those that are this operation's own; those that follow from the rest (a body, a key) are
+    not repeated in it.
+    """
+
+    method: str
+    path: str
+    handler: Handler | None
+    tag: Tag
+    summary: str
+    answers: Mapping[int, Reply]
+    errors: tuple[int, ...] = ()
+    body: Body | None = None
+    parameters: tuple[Parameter, ...] = ()
+    #: Viewers may send it although it is a POST.
+    only_reads: bool = False
+
+    def route(self, expect: Expect) -> web.RouteDef:
+        """As the router takes it; HEAD comes with GET."""
+        if self.handler is None:
+            raise ValueError(f"{self.path} is not served here")
+        handler = only_reads(self.handler) if self.only_reads else self.handler
+        options: dict[str, Any] = {"expect_handler": expect}
+        if self.method == "GET":
+            return web.get(self.path, handler, **options)
+        return web.route(self.method, self.path, handler, **options)
