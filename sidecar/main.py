@@ -1,48 +1,25 @@
-"""The composition root: configuration → objects → serve → drain."""
+"""Running: the store, the ports and what is looked after beside them; serve, and drain.
+
+Which objects there are, and how a configuration gets to them, is in `composition.py`.
+"""
 
 import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from redis.asyncio import Redis
 
-from sidecar.application.clients import ClientDirectory, FileClient
-from sidecar.application.evaluator import RateLimitEvaluator
-from sidecar.application.explain import Explainer
-from sidecar.application.readiness import Readiness
-from sidecar.application.store_watch import StoreWatch
-from sidecar.application.usage import CounterUsage
-from sidecar.application.user_rates import UserRates, rate_rule
-from sidecar.domain.decision import Decision
-from sidecar.domain.identity import IdentityOptions
-from sidecar.domain.ruleset import Policy, RuleSet
-from sidecar.infrastructure.admin.access import Access, AdminKey, TokenRules
-from sidecar.infrastructure.admin.api import OpenRoutes, admin_runner, routes
-from sidecar.infrastructure.admin.clients import ClientRoutes
-from sidecar.infrastructure.admin.counters import CounterRoutes
-from sidecar.infrastructure.admin.explain import ExplainRoutes
-from sidecar.infrastructure.admin.operations import OperationRoutes
-from sidecar.infrastructure.admin.rate import RateRoutes
+from sidecar.composition import Sidecar, is_embedded
+from sidecar.infrastructure.admin.api import admin_runner
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
-from sidecar.infrastructure.http.dialects import envoy, evaluate
-from sidecar.infrastructure.http.front import Front
 from sidecar.infrastructure.http.server import data_runner
-from sidecar.infrastructure.http.sources import Sources
 from sidecar.infrastructure.redis.connection import connect
-from sidecar.infrastructure.redis.control import RedisControlStore
-from sidecar.infrastructure.redis.counters import RedisCounterStore
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
-from sidecar.infrastructure.telemetry.logs import AccessLog, RefusalLog
-from sidecar.infrastructure.telemetry.metrics import Metrics
-from sidecar.infrastructure.telemetry.observers import Observers
-from sidecar.infrastructure.validation import dump
 from sidecar.listening import listening
-from sidecar.reloading import Reloader
 
 #: When a connection that does not answer is closed. Decisions wait for `store.timeout_ms` only; but closing
 #: at once would turn a slow moment of the store into a storm of new connections.
@@ -68,7 +45,7 @@ async def serve(
         url = await stack.enter_async_context(_store_url(settings))
         counting = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
-        sidecar = _Sidecar(configuration, counting, control)
+        sidecar = Sidecar(configuration, counting, control)
         await stack.enter_async_context(_watching(sidecar))
         await stack.enter_async_context(
             listening(data_runner(sidecar.front.handle), settings.listen.authz_endpoint, "listen.authz")
@@ -90,61 +67,6 @@ async def serve(
         await asyncio.sleep(LEAVING_SECONDS)
 
 
-class _Sidecar:
-    """All objects of a running sidecar; `apply` gives them a configuration, the first one and later ones."""
-
-    def __init__(self, configuration: Configuration, counting: Redis, control: Redis) -> None:
-        store = configuration.settings.store
-        metrics = Metrics(embedded=_is_embedded(configuration.settings))
-        observers = Observers(metrics, RefusalLog())
-        counters = RedisCounterStore(
-            counting,
-            prefix=store.key_prefix,
-            timeout_seconds=store.timeout_ms / 1000,
-            observe=metrics.store_answered,
-        )
-        self._evaluator = RateLimitEvaluator(counters, observers)
-        self._rates = UserRates(counters, observers)
-        self._usage = CounterUsage(counters)
-        self._explainer = Explainer(counters)
-        control_store = RedisControlStore(control, prefix=store.key_prefix)
-        self._directory = ClientDirectory(control_store, self._publish, dump)
-        self.readiness = Readiness()
-        self.access = Access(metrics.admin_access_failed, AccessLog().failed)
-        self.store_watch = StoreWatch(control_store, self._directory, self.readiness, metrics.store_reachable)
-        self.front = Front(self._evaluator, self._rates, self.readiness, observers)
-        self.reloader = Reloader(configuration, self.apply, metrics.config_reloaded)
-        self.admin_routes = routes(
-            OpenRoutes(self.readiness, metrics.page),
-            ClientRoutes(self._directory),
-            CounterRoutes(self._directory, self._usage),
-            OperationRoutes(self._directory, self.reloader.effective, self.reloader.reload_for_api),
-            ExplainRoutes(self._explainer, evaluate.read_described, self._answer),
-            RateRoutes(self._rates, self._directory),
-        )
-        self.apply(configuration)
-
-    def apply(self, configuration: Configuration) -> None:
-        """Everything at once, between two requests."""
-        settings = configuration.settings
-        self._explainer.on_unavailable = settings.store.on_unavailable
-        self._evaluator.on_unavailable = self._rates.on_unavailable = settings.store.on_unavailable
-        self._rates.rule = rate_rule(settings.rate.limit, settings.rate.window_seconds)
-        self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
-        self.front.sources = _sources(settings)
-        self.front.unavailable_status = settings.response.unavailable_status
-        self._directory.use_files(_file_clients(configuration), _policy(settings))
-
-    def _publish(self, rule_set: RuleSet) -> None:
-        self._evaluator.rule_set = self._usage.rule_set = self._explainer.rule_set = rule_set
-        self._rates.enforcement = rule_set.policy.enforcement
-
-    def _answer(self, decision: Decision) -> tuple[int, dict[str, str]]:
-        """As a proxy would be answered."""
-        answer = envoy.write(decision, self.front.unavailable_status)
-        return answer.status, answer.headers
-
-
 def _stop_on_signals() -> asyncio.Event:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -156,7 +78,7 @@ def _stop_on_signals() -> asyncio.Event:
 @asynccontextmanager
 async def _store_url(settings: Settings) -> AsyncIterator[str]:
     """Where the store is; the embedded one is started here and stopped at the end."""
-    if not _is_embedded(settings):
+    if not is_embedded(settings):
         yield settings.store.url
         return
     directory = settings.store.url.removeprefix("embedded:")
@@ -178,12 +100,8 @@ async def _client(url: str, give_up_seconds: float) -> AsyncIterator[Redis]:
         await redis.aclose()
 
 
-def _is_embedded(settings: Settings) -> bool:
-    return settings.store.url.startswith("embedded:")
-
-
 @asynccontextmanager
-async def _watching(sidecar: _Sidecar) -> AsyncIterator[None]:
+async def _watching(sidecar: Sidecar) -> AsyncIterator[None]:
     """Looks after store and files while the sidecar serves; SIGHUP reads the files again."""
     await sidecar.store_watch.look()
     tasks = [
@@ -201,52 +119,3 @@ async def _watching(sidecar: _Sidecar) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _policy(settings: Settings) -> Policy:
-    return Policy(
-        default_client=settings.default_client,
-        enforcement=settings.enforcement,
-        on_missing=settings.identity.on_missing,
-        decode_slashes=settings.paths.decode_slashes,
-        identity=IdentityOptions(
-            ipv6_prefix=settings.client_ip.ipv6_prefix,
-            jwt_payload_header=settings.identity.jwt_payload_header,
-        ),
-    )
-
-
-def _sources(settings: Settings) -> Sources:
-    return Sources(
-        address_header=settings.client_ip.header,
-        trusted_hops=settings.client_ip.trusted_hops,
-        session_header=settings.identity.session_header,
-        session_cookie=settings.identity.session_cookie,
-        user_header=settings.identity.user_header,
-        client_header=settings.client_header,
-    )
-
-
-def _admin_keys(settings: Settings) -> list[AdminKey]:
-    return [AdminKey(key.name, key.key, key.role == "admin") for key in settings.admin.keys if key.key]
-
-
-def _token_rules(settings: Settings) -> TokenRules | None:
-    jwt = settings.admin.jwt
-    return TokenRules(**dict(jwt) | {"algorithms": jwt.pinned}) if jwt else None
-
-
-def _file_clients(configuration: Configuration) -> dict[str, FileClient]:
-    changed = {path: _changed_at(path) for path in set(configuration.sources.values())}
-    return {
-        client.id: FileClient(client, str(path), changed[path])
-        for client in configuration.clients
-        if (path := configuration.sources[client.id])
-    }
-
-
-def _changed_at(path: Path) -> datetime:
-    try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    except OSError:  # it was there when it was read
-        return datetime.now(UTC)

@@ -1,7 +1,8 @@
 """Taking over a changed configuration while serving: on SIGHUP, when asked, and when a file changes.
 
 A good one is swapped in whole, between two requests; of a bad one every error is logged, and the last good
-one stays.
+one stays. Being told of changes makes them take effect at once; looking every second makes them take effect even
+if nobody tells: in a folder that was not there, or has taken the place of another, or on a network's file system.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from sidecar.infrastructure.validation import Rejected
 #: Files are often written in several steps: changes that follow each other closer than STEP are one, but for
 #: no longer than DEBOUNCE.
 STEP_MS, DEBOUNCE_MS = 50, 400
+LOOK_MS = 1000
 #: Settings that the running process was built with.
 NEED_RESTART = ("store", "listen", "workers", "log_level", "app_env")
 _log = logging.getLogger("sidecar.config")
@@ -44,15 +46,15 @@ class Reloader:
         self._apply = apply
         self._on_reload = on_reload
         self._one_at_a_time = asyncio.Lock()
+        #: Those with problems, which need not be files of the configuration in force.
+        self._broken: frozenset[Path] = frozenset()
         self._read = self._fingerprint()
 
     async def reload(self) -> Configuration:
         """Take over the files as they are now. Raises `ConfigurationError`; the last good one stays then."""
         async with self._one_at_a_time:
-            self._read = self._fingerprint()
             try:
-                # Reading ten thousand rules takes seconds, in which requests go on being decided.
-                configuration = await asyncio.to_thread(self.configuration.read_again)
+                configuration = await self._read_again()
             except ConfigurationError as error:
                 self._refused(error)
                 raise
@@ -86,20 +88,26 @@ class Reloader:
 
     async def watch(self) -> None:
         """Reload whenever a file changes, until cancelled."""
+        told = ""
         while True:
-            folders = self.folders()
             try:
-                async for _ in awatch(*folders, recursive=False, step=STEP_MS, debounce=DEBOUNCE_MS):
-                    if self._fingerprint() != self._read:
-                        await self.try_reload()
-                    if self.folders() != folders:
-                        break
-            except (OSError, RuntimeError) as error:
-                _log.error(
-                    "files are not watched any more; SIGHUP still reloads", extra={"error": str(error)}
-                )
+                await self._watch_folders(self.folders())
+            except (OSError, RuntimeError) as error:  # one has gone meanwhile, or no more can be watched
+                if told != (told := str(error)):
+                    _log.warning("folders are not watched, but looked at every second", extra={"error": told})
+                await asyncio.sleep(LOOK_MS / 1000)
+                await self._look()
+
+    async def _watch_folders(self, folders: frozenset[Path]) -> None:
+        """Returns when others are to be watched."""
+        timing = {"step": STEP_MS, "debounce": DEBOUNCE_MS, "rust_timeout": LOOK_MS}
+        async for _ in awatch(*folders, recursive=False, yield_on_timeout=True, **timing):
+            await self._look()
+            if self.folders() != folders:
                 return
-            # What changed before the new folders were watched.
+
+    async def _look(self) -> None:
+        if self._fingerprint() != self._read:
             await self.try_reload()
 
     async def try_reload(self) -> None:
@@ -122,9 +130,22 @@ class Reloader:
 
     def _fingerprint(self) -> tuple[object, ...]:
         """Differs when the files do; what else changes in their folders is not worth a reload."""
-        files = [_state(file) for file in self.configuration.files]
+        files = [_state(file) for file in sorted({*self.configuration.files, *self._broken})]
         names = [sorted(os.listdir(folder)) for folder in self.configuration.folders if folder.is_dir()]
         return (*files, *names)
+
+    async def _read_again(self) -> Configuration:
+        """Read the files, and those with problems once more if only now it is known that changes of these count."""
+        while True:
+            self._read = self._fingerprint()
+            try:
+                # Reading ten thousand rules takes seconds, in which requests go on being decided.
+                return await asyncio.to_thread(self.configuration.read_again)
+            except ConfigurationError as error:
+                broken = frozenset(problem.file for problem in error.problems)
+                if broken <= self._broken.union(self.configuration.files):
+                    raise
+                self._broken = broken
 
     def _folders(self) -> Iterator[Path]:
         for file in self.configuration.files:
@@ -146,9 +167,9 @@ class Reloader:
             _log.warning("changed settings that need a restart", extra={"settings": changed})
 
 
-def _state(file: Path) -> tuple[Path, int, int] | None:
+def _state(file: Path) -> tuple[Path, int, int, int] | None:
     try:
         status = file.stat()
     except OSError:
         return None
-    return file.resolve(), status.st_mtime_ns, status.st_size
+    return file.resolve(), status.st_ino, status.st_mtime_ns, status.st_size

@@ -58,6 +58,8 @@ class StoreWatch:
             await self._directory.refresh()
         except StoreUnavailable as error:
             self._found(reachable=False, error=str(error))
+        except Exception:
+            _log.exception("what the store holds could not be taken over")
         else:
             self._found(reachable=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.edited_files import SECONDS, TAKEN_OVER, EditedSidecar, as_file, renamed_over, swapped
+from tests.edited_files import SECONDS, EditedSidecar, as_file, renamed_over, swapped
 from tests.parts import StoreServer, until
 from tests.replicas import limit_of
 
@@ -100,6 +100,22 @@ async def test_one_broken_file_is_named_and_takes_nothing_down(sidecar: EditedSi
     assert sidecar.is_good()
 
 
+async def test_a_new_file_that_is_broken_is_taken_over_when_it_is_mended(
+    sidecar: EditedSidecar, folder: Path
+) -> None:
+    """It was never in force, and nothing but its text changes."""
+    file = folder / "b.yaml"
+    file.write_text(team("b", "many"))
+    await sidecar.refuses(1)
+    assert len(sidecar.refusals()) == 1
+    file.write_text(team("b", 0))
+    await sidecar.refuses(2)
+    await in_force(sidecar, a=10, b=None)
+    file.write_text(team("b", 20))
+    await in_force(sidecar, a=10, b=20)
+    assert sidecar.is_good()
+
+
 async def test_a_client_of_two_files_is_refused_naming_both(sidecar: EditedSidecar, folder: Path) -> None:
     """The one that was there first goes on counting."""
     (folder / "b.yaml").write_text(team("a", 20))
@@ -148,7 +164,6 @@ async def test_a_folder_in_the_place_of_another_is_watched_from_then_on(
     folder.rename(folder.with_name("clients.old"))
     new.rename(folder)
     await in_force(sidecar, a=11)
-    await until(lambda: len(sidecar.logged(TAKEN_OVER)) > 0, "it was taken over")
     (folder / "a.yaml").write_text(team("a", 12))
     await in_force(sidecar, a=12)
     (folder / "b.yaml").write_text(team("b", 20))

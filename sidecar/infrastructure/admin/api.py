@@ -52,7 +52,10 @@ def _integer(least: int, most: int, default: int) -> Schema:
 
 
 _IF_MATCH = Parameter(
-    "If-Match", {"type": "string"}, "The `ETag` that was seen; left out or `*`: any.", where="header"
+    "If-Match",
+    {"type": "string", "pattern": '^(\\*|"[0-9a-f]{32}")$'},
+    "The `ETag` that was seen; left out or `*`: any.",
+    where="header",
 )
 _PAGE = (
     Parameter("limit", _integer(1, MAX_PAGE, 100), "At most this many."),

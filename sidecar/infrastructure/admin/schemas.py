@@ -20,6 +20,7 @@ _OVERRIDE = [
     {"type": "integer", "minimum": 1, "maximum": MAX_INTEGER},
     {"type": "string", "enum": [BLOCK, UNLIMITED]},
 ]
+_METHOD = {"type": "string", "pattern": r"^(\*|[A-Z0-9!#$%&'+.^_`|~-]{1,64})$"}
 _IDLE: Schema = {"properties": {"mode": {"enum": [Mode.EXEMPT, Mode.BLOCK]}}, "required": ["mode"]}
 #: What a rule that counts must have.
 _COUNTING: Schema = {
@@ -36,6 +37,7 @@ _COUNTING: Schema = {
 _RULE: Schema = {
     "id": {"pattern": f"^$|{_ID}"},
     "route": {"pattern": "^/"},
+    "method": {"anyOf": [_METHOD, {"type": "array", "items": _METHOD, "minItems": 1}]},
     "overrides": {"additionalProperties": {"anyOf": _OVERRIDE}},
 }
 #: In the API a rule is a policy.
@@ -46,6 +48,18 @@ _NAMES = {
     "Rule-Output": "Policy",
     "CountedRule": "CountedPolicy",
     "ExplainedRule": "ExplainedPolicy",
+}
+_POLICY_EXAMPLE = {
+    "route": "/api/videos",
+    "method": "GET",
+    "identifier_type": "session_id",
+    "algorithm": "sliding_window",
+    "limit": 100,
+    "window_seconds": 60,
+}
+_EXAMPLES: dict[str, list[Any]] = {
+    "Client": [{"id": "mon-service", "name": "Mon Service Backend", "rules": [_POLICY_EXAMPLE]}],
+    "Rule-Input": [_POLICY_EXAMPLE],
 }
 _RULES = ("Rule-Input", "Rule-Output", "CountedRule")
 #: What the domain says in code, for the names that the schemas of its types get.
@@ -128,6 +142,8 @@ def _completed(name: str, schema: Schema) -> Schema:
     schema.setdefault("additionalProperties", False)
     for field, more in _DOMAIN.get(name, {}).items():
         schema["properties"][field] |= more
+    if name in _EXAMPLES:
+        schema["examples"] = _EXAMPLES[name]
     return schema | (_COUNTING if name in _RULES else {})
 
 
