@@ -1,8 +1,8 @@
 """Taking over a changed configuration while serving: on SIGHUP, when asked, and when a file changes.
 
 A good one is swapped in whole, between two requests; of a bad one every error is logged, and the last good
-one stays. Being told of changes makes them take effect at once; looking every second makes them take effect even
-if nobody tells: in a folder that was not there, or has taken the place of another, or on a network's file system.
+one stays. Being told of changes makes them take effect at once; looking every second makes them take effect
+even if nobody tells: in a folder that was not there or has taken the place of another, on a network's disk.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Any
 from watchfiles import awatch
 
 from sidecar.infrastructure.config.loading import Configuration
-from sidecar.infrastructure.config.problems import ConfigurationError
 from sidecar.infrastructure.config.masking import masked
+from sidecar.infrastructure.config.problems import ConfigurationError
 from sidecar.infrastructure.validation import Rejected
 
 #: Files are often written in several steps: changes that follow each other closer than STEP are one, but for
@@ -66,7 +66,7 @@ class Reloader:
             return configuration
 
     def effective(self) -> dict[str, Any]:
-        """What is in force of the files, its secrets masked, and what is wrong with the files as they are now."""
+        """What is in force of the files, its secrets masked, and what is wrong with the files as they are."""
         return {
             "settings": masked(self.configuration.settings),
             "files": [str(file) for file in self.configuration.files],
@@ -100,8 +100,14 @@ class Reloader:
 
     async def _watch_folders(self, folders: frozenset[Path]) -> None:
         """Returns when others are to be watched."""
-        timing = {"step": STEP_MS, "debounce": DEBOUNCE_MS, "rust_timeout": LOOK_MS}
-        async for _ in awatch(*folders, recursive=False, yield_on_timeout=True, **timing):
+        async for _ in awatch(
+            *folders,
+            recursive=False,
+            step=STEP_MS,
+            debounce=DEBOUNCE_MS,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
+        ):
             await self._look()
             if self.folders() != folders:
                 return
@@ -135,7 +141,7 @@ class Reloader:
         return (*files, *names)
 
     async def _read_again(self) -> Configuration:
-        """Read the files, and those with problems once more if only now it is known that changes of these count."""
+        """Read the files; once more where only their problems say that changes of further ones count."""
         while True:
             self._read = self._fingerprint()
             try:

@@ -49,7 +49,7 @@ class Browser:
         # Not pytest's tmp_path: the browser may still write to it while it ends.
         self._profile = tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
         command = [str(self._binary), *_OPTIONS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = _started(command)
         self._page = await self._session.ws_connect(await self._address(), max_msg_size=0)
         self._reading = asyncio.create_task(self._read(self._page))
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -103,3 +103,7 @@ class Browser:
                     self.complaints.append(read["params"]["entry"]["text"])
                 case "Runtime.exceptionThrown":
                     self.complaints.append(str(read["params"]["exceptionDetails"]))
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

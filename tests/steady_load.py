@@ -7,6 +7,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Self
 
+from tests.parts import until
 from tests.raw_http import request
 
 
@@ -55,6 +56,17 @@ class SteadyLoad:
     def enforced(self, number: int, limit: int, mark: int) -> Answer | None:
         """The first answer by this limit since a mark, from the port of this number."""
         return next((one for one in self.answers[number][mark:] if one.limit == limit), None)
+
+    async def enforces(self, number: int, limit: int, mark: int, seconds: float) -> Answer:
+        """Waits for the first answer by this limit since a mark."""
+        await until(
+            lambda: self.enforced(number, limit, mark) is not None,
+            f"port {number} enforces a limit of {limit}",
+            seconds=seconds,
+        )
+        first = self.enforced(number, limit, mark)
+        assert first is not None
+        return first
 
     def outdated(self, number: int, limit: int, first: Answer) -> Iterator[Answer]:
         """Answers by another limit to what was asked after the first one by this limit had come."""

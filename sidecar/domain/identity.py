@@ -148,7 +148,7 @@ def shown_identifier(identifier_type: str | tuple[str, ...] | None, text: str) -
     kinds = identifier_types(identifier_type)
     parts = text.split("|", len(kinds) - 1) if len(kinds) > 1 else [text]
     if text.startswith("~") or len(parts) != len(kinds):
-        return text.removeprefix("~")
+        return text
     return "|".join(_shown(kind, part) for kind, part in zip(kinds, parts, strict=True))
 
 

@@ -124,7 +124,8 @@ def test_clients_and_policies_are_listed_in_pages(sidecar: SidecarProcess, clien
     for kind, path in (("clients", "/v1/clients"), ("policies", f"{client}/policies")):
         whole = sidecar.admin("GET", f"{path}?limit=1000").json
         assert whole["next"] is None
-        paged, after = [], ""
+        paged: list[Any] = []
+        after: str | None = ""
         while after is not None:
             page = sidecar.admin("GET", f"{path}?limit=1{after and '&after='}{after}").json
             paged += page[kind]
@@ -140,7 +141,7 @@ def test_identifiers_and_the_busiest_of_a_policy_are_told(sidecar: SidecarProces
         for _ in range(times):
             remaining(sidecar, client, "/users", user)
     found: dict[str, int] = {}
-    cursor = "0"
+    cursor: str | None = "0"
     while cursor is not None:
         page = sidecar.admin("GET", f"{client}/policies/users/identifiers?cursor={cursor}", key=VIEWER).json
         found |= {one["identifier"]: one["count"] for one in page["identifiers"]}

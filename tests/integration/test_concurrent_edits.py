@@ -14,7 +14,7 @@ from tests.replicas import done, replicas
 from tests.sidecar_process import ADMIN, SidecarProcess
 
 EDITS = 100
-RULE = {"route": "/*", "identifier_type": "none", "limit": 1000, "window_seconds": 3600}
+RULE: dict[str, Any] = {"route": "/*", "identifier_type": "none", "limit": 1000, "window_seconds": 3600}
 CONFIG: dict[str, Any] = {"clients": [{"id": "c", "rules": [{"id": "all", **RULE}]}]}
 
 
@@ -67,16 +67,18 @@ async def together(pair: list[SidecarProcess], work: Callable[[Caller], None]) -
 
 
 async def everywhere(pair: list[SidecarProcess], client_id: str, holds: Callable[[Any], bool]) -> None:
-    for sidecar in pair:
-        await until(
-            lambda asked=sidecar: holds(asked.admin("GET", f"/v1/clients/{client_id}").json),
-            "every edit is there",
-            seconds=3,
-        )
+    def all_hold() -> bool:
+        return all(holds(sidecar.admin("GET", f"/v1/clients/{client_id}").json) for sidecar in pair)
+
+    await until(all_hold, "every edit is there", seconds=3)
 
 
 def rule_ids(client: Any) -> set[str]:
     return {rule["id"] for rule in client["rules"]}
+
+
+def is_named(name: str) -> Callable[[Any], bool]:
+    return lambda client: bool(client["name"] == name)
 
 
 EVERY_ID = {"all", *(f"{name}{number}" for name in "ab" for number in range(EDITS))}
@@ -140,7 +142,7 @@ async def test_one_of_two_that_create_the_same_client_is_told_so(pair: list[Side
     assert [sorted(both) for both in zip(*statuses.values(), strict=True)] == [[201, 409]] * EDITS
     for number in range(EDITS):
         winner = "a" if statuses["a"][number] == 201 else "b"
-        await everywhere(pair, f"new-{number}", lambda client, name=winner: client["name"] == name)
+        await everywhere(pair, f"new-{number}", is_named(winner))
 
 
 async def test_an_edit_of_what_was_deleted_brings_nothing_back(pair: list[SidecarProcess]) -> None:

@@ -90,6 +90,20 @@ async def test_a_wrong_key_is_told(page: Browser) -> None:
     assert not await _has(page, ".opblock")
 
 
+async def test_the_policy_stops_what_goes_elsewhere(page: Browser) -> None:
+    """Requests to another address and scripts in the page itself; the console says so."""
+    await page.evaluate("fetch('http://127.0.0.1:9/').catch(() => null)")
+    await page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'x = 1'}))"
+    )
+
+    async def stopped() -> bool:
+        return sum("Content Security Policy" in complaint for complaint in page.complaints) >= 2
+
+    await until(stopped, "two complaints")
+    assert await page.evaluate("typeof x") == "undefined"
+
+
 def test_the_page_names_no_other_host(sidecar: SidecarProcess) -> None:
     """Its own files have no absolute address; the policy keeps those of Swagger UI from being used."""
     reply = sidecar.admin("GET", "/docs", key=None)

@@ -12,12 +12,12 @@ from tests.raw_http import request
 from tests.sidecar_process import SidecarProcess
 
 LIMIT, CONNECTIONS, REQUESTS_EACH = 10, 300, 20
-#: What `store.timeout_ms` is where a configuration does not say it; the tests' own is longer.
-DEFAULT_TIMEOUT_MS = 50
+#: Shorter than the whole flood takes, longer than another program keeps the store from running.
+TIMEOUT_MS = 250
 RULE = {"id": "r", "route": "/*", "identifier_type": "ip", "limit": LIMIT, "window_seconds": 3600}
 CONFIG: dict[str, Any] = {
     "default_client": "c",
-    "store": {"timeout_ms": DEFAULT_TIMEOUT_MS},
+    "store": {"timeout_ms": TIMEOUT_MS},
     "clients": [{"id": "c", "rules": [RULE]}],
 }
 Answer = tuple[int, str | None, bool]

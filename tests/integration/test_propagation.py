@@ -73,6 +73,13 @@ def pair(store: StoreServer, way: StoreProxy, tmp_path: Path) -> Iterator[list[S
         yield sidecars
 
 
+async def limited_to(
+    sidecar: SidecarProcess, limit: int | None, host: str = "test.example", *, seconds: float
+) -> None:
+    what = f"requests of {host} are limited to {limit}"
+    await until(lambda: limit_of(sidecar, host=host) == limit, what, seconds=seconds)
+
+
 async def in_force_everywhere(sidecars: list[SidecarProcess], seconds: float) -> None:
     """Makes each of the changes, on one replica after the other, and waits for it on the others."""
     for number, (method, path, body, host, limit) in enumerate(CHANGES):
@@ -80,11 +87,7 @@ async def in_force_everywhere(sidecars: list[SidecarProcess], seconds: float) ->
         assert changed.admin(method, path, body).status in (200, 201, 204)
         assert limit_of(changed, host=host) == limit, f"{method} {path} at once where it was made"
         for sidecar in sidecars:
-            await until(
-                lambda asked=sidecar, host=host, limit=limit: limit_of(asked, host=host) == limit,
-                f"{method} {path} is in force",
-                seconds=seconds,
-            )
+            await limited_to(sidecar, limit, host, seconds=seconds)
 
 
 async def test_a_change_is_in_force_everywhere_within_a_second(store: StoreServer, tmp_path: Path) -> None:
@@ -98,9 +101,7 @@ async def test_with_every_announcement_lost_it_takes_a_few_seconds(
 ) -> None:
     """Replicas ask for the version, whether they hear of a change or not."""
     with ExitStack() as stack:
-        ways = [
-            stack.enter_context(StoreProxy(store.port, swallow_announcements=True)) for _ in range(3)
-        ]
+        ways = [stack.enter_context(StoreProxy(store.port, swallow_announcements=True)) for _ in range(3)]
         with replicas(tmp_path, CONFIG, [each.url for each in ways]) as sidecars:
             await in_force_everywhere(sidecars, POLLED_SECONDS)
         assert min(each.swallowed for each in ways) >= len(CHANGES) / 2
@@ -116,16 +117,9 @@ async def test_no_request_is_left_without_limiting_while_limits_change(
             for limit in (5, 100_000, 6, 100_001, 7, 100_002):
                 mark = load.mark()
                 done(sidecars[0].admin("PATCH", "/v1/clients/c/policies/all", {"limit": limit}))
-                for number in range(3):
-                    await until(
-                        lambda n=number, of=limit, at=mark: load.enforced(n, of, at[n]) is not None,
-                        f"replica {number} enforces {limit}",
-                        seconds=ANNOUNCED_SECONDS,
-                    )
+                last = [await load.enforces(n, limit, mark[n], ANNOUNCED_SECONDS) for n in range(3)]
         assert not load.without_limiting()
-        for number in range(3):
-            first = load.enforced(number, 100_002, mark[number])
-            assert first is not None
+        for number, first in enumerate(last):
             assert not list(load.outdated(number, 100_002, first))
 
 
@@ -145,10 +139,8 @@ async def test_a_replica_that_was_cut_off_catches_up(
     assert cut_off.admin("GET", "/v1/clients/c/policies/all").json["limit"] == 1000
     assert cut_off.admin("GET", "/v1/clients/new").status == 404
     way.restore()
-    await until(lambda: limit_of(cut_off) == 5, "the limit is in force", seconds=POLLED_SECONDS)
-    await until(
-        lambda: limit_of(cut_off, host="new.example") == 50, "so is the client", seconds=POLLED_SECONDS
-    )
+    await limited_to(cut_off, 5, seconds=POLLED_SECONDS)
+    await limited_to(cut_off, 50, "new.example", seconds=POLLED_SECONDS)
 
 
 async def test_a_replica_hears_announcements_again_after_it_was_cut_off(
@@ -162,9 +154,7 @@ async def test_a_replica_hears_announcements_again_after_it_was_cut_off(
     await until(lambda: cut_off.ask("GET", "/ready").body == b"ready", "it is back")
     for limit in (5, 6, 7):
         done(connected.admin("PATCH", "/v1/clients/c/policies/all", {"limit": limit}))
-        await until(
-            lambda of=limit: limit_of(cut_off) == of, "the limit is in force", seconds=ANNOUNCED_SECONDS
-        )
+        await limited_to(cut_off, limit, seconds=ANNOUNCED_SECONDS)
 
 
 @pytest.mark.parametrize(("on_unavailable", "status"), [("allow", 200), ("deny", 503)])

@@ -45,6 +45,10 @@ async def in_force(sidecar: EditedSidecar, limit: int) -> None:
     await until(lambda: limit_of(sidecar) == limit, f"a limit of {limit} is in force", seconds=SECONDS)
 
 
+async def taken_over(sidecar: EditedSidecar, times: int) -> None:
+    await until(lambda: len(sidecar.logged(TAKEN_OVER)) == times, "it was read again", seconds=SECONDS)
+
+
 async def test_a_swap_of_kubernetes_is_taken_over(config: dict[str, Any], tmp_path: Path) -> None:
     """Of the whole folder, by one symbolic link; again and again, the old folder deleted each time."""
     mounted = tmp_path / "mounted"
@@ -147,11 +151,7 @@ async def test_sighup_reads_the_files_again(sidecar: EditedSidecar) -> None:
     """Also when nothing has changed in them that could be noticed, such as a variable's file elsewhere."""
     for taken in (1, 2):
         os.kill(sidecar.pid, signal.SIGHUP)
-        await until(
-            lambda times=taken: len(sidecar.logged(TAKEN_OVER)) == times,
-            "it was read again",
-            seconds=SECONDS,
-        )
+        await taken_over(sidecar, taken)
     assert limit_of(sidecar) == 1000
 
 
@@ -196,12 +196,6 @@ async def test_twenty_reloads_under_load_leave_no_request_without_limiting(sidec
         for limit in limits:
             mark = load.mark()[0]
             renamed_over(sidecar.file, sidecar.text(clients=clients(limit)))
-            await until(
-                lambda at=mark, of=limit: load.enforced(0, of, at) is not None,
-                f"a limit of {limit} is in force",
-                seconds=SECONDS,
-            )
+            last = await load.enforces(0, limit, mark, SECONDS)
     assert not load.without_limiting()
-    first = load.enforced(0, limits[-1], mark)
-    assert first is not None
-    assert not list(load.outdated(0, limits[-1], first))
+    assert not list(load.outdated(0, limits[-1], last))

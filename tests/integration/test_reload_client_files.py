@@ -54,14 +54,15 @@ def sidecar(folder: Path, config: dict[str, Any], home: Path) -> Iterator[Edited
         yield running
 
 
+async def limited_to(sidecar: EditedSidecar, host: str, limit: int | None) -> None:
+    what = f"{host} is limited to {limit}"
+    await until(lambda: limit_of(sidecar, host=host) == limit, what, seconds=SECONDS)
+
+
 async def in_force(sidecar: EditedSidecar, **limits: int | None) -> None:
     """Each client has this limit, or is not there."""
     for name, limit in limits.items():
-        await until(
-            lambda name=name, limit=limit: limit_of(sidecar, host=f"{name}.example") == limit,
-            f"{name} is limited to {limit}",
-            seconds=SECONDS,
-        )
+        await limited_to(sidecar, f"{name}.example", limit)
 
 
 async def test_files_that_are_added_changed_and_removed_are_taken_over(

@@ -17,9 +17,9 @@ from sidecar.infrastructure.admin.answers import problem_answer
 
 _OWN = Path(__file__).with_name("pages")
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".png": "image/png"}
-#: What Swagger UI needs beyond the page's own: it writes `style` attributes, and has icons as `data:`.
+#: Swagger UI has its icons as `data:`; all else is in files.
 _POLICY = (
-    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; object-src 'none'; "
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {

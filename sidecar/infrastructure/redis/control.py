@@ -99,6 +99,8 @@ def _state(fields: Mapping[str, bytes | str]) -> ControlState:
             client_id, _, rule_id = rest.partition(":")
             resets[client_id, rule_id] = int(times)
     switch = _text(fields.get("enforcement", ""))
+    if switch and switch not in list(Enforcement):
+        _log.error("the stored enforcement is unreadable and left out", extra={"stored": switch})
     return ControlState(
         version=_text(fields.get("version", "")),
         clients=clients,

@@ -208,8 +208,12 @@ async def test_who_listens_hears_after_any_silence(server: StoreServer) -> None:
 async def test_who_listens_is_told_when_the_store_goes(server: StoreServer) -> None:
     """So that it can listen again elsewhere."""
     async with connect(server.url, PATIENCE_SECONDS) as redis:
-        announcements = RedisControlStore(redis, prefix="t").announcements()
-        hearing = asyncio.create_task(anext(announcements))
+
+        async def listen() -> None:
+            async for _ in RedisControlStore(redis, prefix="t").announcements():
+                pytest.fail("nothing has changed")
+
+        hearing = asyncio.create_task(listen())
 
         await until(lambda: is_heard(redis, "t"), "it listens")
         server.stop()
