@@ -23,6 +23,7 @@ from sidecar.infrastructure.admin.explain import ExplainRoutes
 from sidecar.infrastructure.admin.operations import OperationRoutes
 from sidecar.infrastructure.admin.rate import RateRoutes
 from sidecar.infrastructure.config.loading import Configuration
+from sidecar.infrastructure.config.masking import described
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.http.dialects import envoy, evaluate
 from sidecar.infrastructure.http.front import Front
@@ -32,7 +33,6 @@ from sidecar.infrastructure.redis.counters import RedisCounterStore
 from sidecar.infrastructure.telemetry.logs import AccessLog, RefusalLog
 from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
-from sidecar.infrastructure.validation import dump
 from sidecar.reloading import Reloader
 
 
@@ -54,7 +54,7 @@ class Sidecar:
         self._usage = CounterUsage(counters)
         self._explainer = Explainer(counters)
         control_store = RedisControlStore(control, prefix=store.key_prefix)
-        self._directory = ClientDirectory(control_store, self._publish, dump)
+        self._directory = ClientDirectory(control_store, self._publish, described)
         self.readiness = Readiness()
         self.access = Access(metrics.admin_access_failed, AccessLog().failed)
         self.store_watch = StoreWatch(control_store, self._directory, self.readiness, metrics.store_reachable)

@@ -59,11 +59,12 @@ class Browser:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Asked to, it waits for its own children, which write to the profile as long as they live.
+        await self.send("Browser.close")
+        await asyncio.to_thread(self._process.wait, 30)
         self._reading.cancel()
         await self._page.close()
         await self._session.close()
-        self._process.terminate()
-        await asyncio.to_thread(self._process.wait)
         self._profile.cleanup()
 
     async def send(self, method: str, **parameters: Any) -> Any:

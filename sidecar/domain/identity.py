@@ -152,10 +152,21 @@ def shown_identifier(identifier_type: str | tuple[str, ...] | None, text: str) -
     return "|".join(_shown(kind, part) for kind, part in zip(kinds, parts, strict=True))
 
 
+def shown_written(identifier_type: str | tuple[str, ...] | None, written: str) -> str:
+    """The same of an identifier as a person writes it, in a rule's `overrides`."""
+    kinds = identifier_types(identifier_type)
+    parts = written.split("|", max(0, len(kinds) - 1))
+    return "|".join(
+        hashed(encode(part)) if _is_secret(kind) else part for kind, part in zip(kinds, parts, strict=True)
+    )
+
+
+def _is_secret(kind: str) -> bool:
+    return kind == "session_id" or kind.startswith(("cookie:", "header:"))
+
+
 def _shown(kind: str, text: str) -> str:
-    if kind == "session_id" or kind.startswith(("cookie:", "header:")):
-        return hashed(text)
-    return text[1:]
+    return hashed(text) if _is_secret(kind) else text[1:]
 
 
 def hashed(text: str) -> str:

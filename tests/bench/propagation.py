@@ -30,6 +30,7 @@ REPLICAS, PER_SECOND = 3, 200.0
 OUTAGE_SECONDS = 2.5
 POLICY = "/v1/clients/c/policies/all"
 CONFIG: dict[str, Any] = {
+    "store": {"timeout_ms": 250},
     "default_client": "c",
     "clients": [
         {

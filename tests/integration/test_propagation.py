@@ -143,6 +143,23 @@ async def test_a_replica_that_was_cut_off_catches_up(
     await limited_to(cut_off, 50, "new.example", seconds=POLLED_SECONDS)
 
 
+async def test_a_replica_notices_a_store_that_was_emptied_and_changed_meanwhile(
+    store: StoreServer, way: StoreProxy, pair: list[SidecarProcess]
+) -> None:
+    """Even if as many changes were made in it as in the one of before."""
+    connected, cut_off = pair
+    done(connected.admin("PATCH", "/v1/clients/c/policies/all", {"limit": 5}))
+    await limited_to(cut_off, 5, seconds=ANNOUNCED_SECONDS)
+    way.cut()
+    store.stop()
+    await until(lambda: connected.ask("GET", "/ready").body == b"degraded", "it is away")
+    store.start()
+    await limited_to(connected, 1000, seconds=POLLED_SECONDS)
+    done(connected.admin("PATCH", "/v1/clients/c/policies/all", {"limit": 6}))
+    way.restore()
+    await limited_to(cut_off, 6, seconds=POLLED_SECONDS)
+
+
 async def test_a_replica_hears_announcements_again_after_it_was_cut_off(
     way: StoreProxy, pair: list[SidecarProcess]
 ) -> None:
@@ -188,3 +205,22 @@ async def test_a_replica_that_starts_with_the_store_away_uses_the_files_and_catc
         late.stop()
     finally:
         late.kill()
+
+
+async def test_a_store_that_comes_back_empty_leaves_the_files_in_force(
+    store: StoreServer, tmp_path: Path
+) -> None:
+    """What the API made was kept there alone; what is made from then on is in force everywhere again."""
+    with replicas(tmp_path, CONFIG, [store.url] * 2) as sidecars:
+        done(sidecars[0].admin("PATCH", "/v1/clients/c/policies/all", {"limit": 5}))
+        for sidecar in sidecars:
+            await limited_to(sidecar, 5, seconds=ANNOUNCED_SECONDS)
+        store.stop()
+        await until(lambda: limit_of(sidecars[0]) is None, "it is away")
+        store.start()
+        for sidecar in sidecars:
+            await limited_to(sidecar, 1000, seconds=POLLED_SECONDS)
+            assert sidecar.admin("GET", "/v1/clients/c").json["source"] == "file"
+        done(sidecars[1].admin("PATCH", "/v1/clients/c/policies/all", {"limit": 6}))
+        for sidecar in sidecars:
+            await limited_to(sidecar, 6, seconds=POLLED_SECONDS)

@@ -72,7 +72,9 @@ _COUNT_FOR = Parameter(
 )
 _RESET = (
     Parameter("policy", {"type": "string"}, "Of one policy only."),
-    Parameter("identifier", {"type": "string", "minLength": 1}, "Of one identifier only, as it is shown."),
+    Parameter(
+        "identifier", {"type": "string", "minLength": 1}, "Of one identifier only, as `state` takes it."
+    ),
 )
 _USER_ENDPOINT = Parameter(
     "endpoint", {"type": "string", "minLength": 1, "maxLength": 128}, "Of one endpoint only."

@@ -9,8 +9,8 @@ _LIMITS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 _REFUSED = (*_LIMITS, "X-RateLimit-Rule", "Retry-After")
 _USER = Parameter(
     "X-User-Id",
-    {"type": "string", "pattern": "^0*[1-9][0-9]{0,18}$"},
-    f"Who it is: a whole number from 1 to {MAX_USER}, in ASCII digits.",
+    {"type": "integer", "minimum": 1, "maximum": MAX_USER},
+    "Who it is, in ASCII digits.",
     where="header",
     required=True,
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sidecar import __version__
+from sidecar.application.user_rates import MAX_USER
 from sidecar.infrastructure.admin.access import DOCS_PATH, OPEN_PATHS, SHELL_PATHS
 from sidecar.infrastructure.admin.bodies import Invalid, Problem
 from sidecar.infrastructure.admin.schemas import Schemas
@@ -17,7 +18,7 @@ _PATH_PARAMETERS = {
     "client_id": Parameter("client_id", _ID, "The id of a client.", "path"),
     "policy_id": Parameter("policy_id", _ID, "The id of one of its policies.", "path"),
     "user_id": Parameter(
-        "user_id", {"type": "string", "pattern": "^0*[1-9][0-9]{0,18}$"}, "As in X-User-Id.", "path"
+        "user_id", {"type": "integer", "minimum": 1, "maximum": MAX_USER}, "As in X-User-Id.", "path"
     ),
     "file": Parameter(
         "file",
@@ -39,6 +40,8 @@ _ERRORS = {
     429: "Too many wrong keys or tokens from this address; a valid one still passes.",
     503: "The store is away.",
 }
+#: The name of each in the document.
+_ERROR = "Error{}"
 _ERROR_HEADERS = {405: ("Allow",), 429: ("Retry-After",)}
 _HEADERS = {
     "Allow": ("string", "The methods that the path takes."),
@@ -63,7 +66,7 @@ _DATA_SERVER = {
 _HERE = {"url": "/", "description": "The admin port."}
 _ABOUT = (
     "Clients, policies and counters of a rate-limiting sidecar. Errors are `application/problem+json`. "
-    "HEAD is answered wherever GET is. Where the data port serves a path, its `servers` say so."
+    "The admin port answers HEAD wherever it does GET. A path of the data port says so by its `servers`."
 )
 
 
@@ -73,11 +76,8 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     for operation in operations:
         item = paths.setdefault(operation.path, _path_item(operation))
         item[operation.method.lower()] = _operation(operation, schemas)
-    for operation in operations:
-        if 201 in operation.answers:
-            paths[operation.path][operation.method.lower()]["responses"]["201"]["links"] = _links(
-                operation, operations
-            )
+    for made in (operation for operation in operations if 201 in operation.answers):
+        paths[made.path][made.method.lower()]["responses"]["201"]["links"] = _links(made, operations)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Rate-limiting sidecar", "version": __version__, "description": _ABOUT},
@@ -85,16 +85,17 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         "tags": [{"name": tag} for tag in Tag],
         "paths": paths,
         "security": [{name: []} for name in _KEYS],
-        "components": {
-            "schemas": schemas.components,
-            "securitySchemes": _KEYS,
-            "headers": {name: _header(name) for name in _HEADERS},
-            "responses": {_ERROR.format(status): _error(status, schemas) for status in _ERRORS},
-        },
+        "components": _components(schemas),
     }
 
 
-_ERROR = "Error{}"
+def _components(schemas: Schemas) -> dict[str, Any]:
+    return {
+        "schemas": schemas.components,
+        "securitySchemes": _KEYS,
+        "headers": {name: _header(name) for name in _HEADERS},
+        "responses": {_ERROR.format(status): _error(status, schemas) for status in _ERRORS},
+    }
 
 
 def _schemas(operations: Iterable[Operation]) -> Schemas:

@@ -1,9 +1,13 @@
-"""The settings as they may be shown."""
+"""Settings and clients as they may be shown."""
 
 import re
 from typing import Any
 
 from pydantic import BaseModel
+
+from sidecar.domain.identity import shown_written
+from sidecar.domain.rule import Client
+from sidecar.infrastructure.validation import dump
 
 MASK = "***"
 _USER = re.compile(r"//[^@/?#]*@")
@@ -12,6 +16,16 @@ _USER = re.compile(r"//[^@/?#]*@")
 def masked(settings: BaseModel) -> dict[str, Any]:
     """JSON-able; what a field keeps out of its `repr` is a secret, of a URL only who connects."""
     return {name: _value(settings, name) for name in type(settings).model_fields if name != "clients"}
+
+
+def described(client: Client) -> dict[str, Any]:
+    """JSON-able; the sessions and keys of callers that a rule names by the beginning of their hash."""
+    fields = dump(client)
+    for rule in fields["rules"]:
+        kind = rule["identifier_type"]
+        kinds = tuple(kind) if isinstance(kind, list) else kind
+        rule["overrides"] = {shown_written(kinds, name): limit for name, limit in rule["overrides"].items()}
+    return fields
 
 
 def _value(settings: BaseModel, name: str) -> Any:

@@ -2,7 +2,7 @@
 
 | field | value |
 |---|---|
-| `version` | counts changes |
+| `version` | counts changes, from the microsecond of the first one |
 | `client:{id}` | a client as JSON |
 | `resets:{client}:{rule}` | how often a rule's counters were reset; the rule `*` stands for all |
 | `enforcement` | the global switch, where the API has set it |

@@ -32,6 +32,11 @@ for i = 4, #ARGV, 4 do
   end
 end
 
+-- It begins with the time: a store that has lost its data must not come to a version that a replica knows.
+if stored('version') == '' then
+  local clock = redis.call('TIME')
+  redis.call('HSET', KEYS[1], 'version', clock[1] .. string.format('%06d', clock[2]))
+end
 local version = redis.call('HINCRBY', KEYS[1], 'version', 1)
 redis.call('LPUSH', KEYS[2], ARGV[2])
 redis.call('LTRIM', KEYS[2], 0, tonumber(ARGV[3]) - 1)
