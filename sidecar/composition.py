@@ -5,10 +5,12 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from sidecar.application.clients import ClientDirectory, FileClient
+from sidecar.application.clients import ClientDirectory
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.explain import Explainer
+from sidecar.application.known_clients import FileClient
 from sidecar.application.readiness import Readiness
+from sidecar.application.searching import Searches
 from sidecar.application.store_watch import StoreWatch
 from sidecar.application.usage import CounterUsage
 from sidecar.application.user_rates import UserRates, rate_rule
@@ -35,11 +37,17 @@ from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
 from sidecar.reloading import Reloader
 
+#: What one look at counters may wait for the store: an operator has more patience than a request.
+LOOK_SECONDS = 1.0
+
 
 class Sidecar:
-    """All objects of a running sidecar; `apply` gives them a configuration, the first one and later ones."""
+    """All objects of a running sidecar; `apply` gives them a configuration, the first one and later ones.
 
-    def __init__(self, configuration: Configuration, counting: Redis, control: Redis) -> None:
+    Decisions, what the API keeps, and looks at counters have connections of their own: none waits for others.
+    """
+
+    def __init__(self, configuration: Configuration, counting: Redis, control: Redis, looking: Redis) -> None:
         store = configuration.settings.store
         metrics = Metrics(embedded=is_embedded(configuration.settings))
         observers = Observers(metrics, RefusalLog())
@@ -50,9 +58,11 @@ class Sidecar:
             observe=metrics.store_answered,
         )
         self._evaluator = RateLimitEvaluator(counters, observers)
-        self._rates = UserRates(counters, observers)
-        self._usage = CounterUsage(counters)
-        self._explainer = Explainer(counters)
+        looks = RedisCounterStore(looking, prefix=store.key_prefix, timeout_seconds=LOOK_SECONDS)
+        searches = Searches(looks)
+        self._rates = UserRates(counters, observers, searches)
+        self._usage = CounterUsage(searches)
+        self._explainer = Explainer(looks)
         control_store = RedisControlStore(control, prefix=store.key_prefix)
         self._directory = ClientDirectory(control_store, self._publish, described)
         self.readiness = Readiness()
@@ -71,15 +81,19 @@ class Sidecar:
         self.apply(configuration)
 
     def apply(self, configuration: Configuration) -> None:
-        """Everything at once, between two requests."""
+        """Everything at once, between two requests, or nothing: what can fail comes before what changes."""
         settings = configuration.settings
+        clients, policy = _file_clients(configuration), _policy(settings)
+        rule = rate_rule(settings.rate.limit, settings.rate.window_seconds)
+        sources = _sources(settings)
+        # A library that tokens need may be missing.
+        self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
+        self._directory.use_files(clients, policy)
         self._explainer.on_unavailable = settings.store.on_unavailable
         self._evaluator.on_unavailable = self._rates.on_unavailable = settings.store.on_unavailable
-        self._rates.rule = rate_rule(settings.rate.limit, settings.rate.window_seconds)
-        self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
-        self.front.sources = _sources(settings)
+        self._rates.rule = rule
+        self.front.sources = sources
         self.front.unavailable_status = settings.response.unavailable_status
-        self._directory.use_files(_file_clients(configuration), _policy(settings))
 
     def _publish(self, rule_set: RuleSet) -> None:
         self._evaluator.rule_set = self._usage.rule_set = self._explainer.rule_set = rule_set

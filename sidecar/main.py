@@ -17,13 +17,16 @@ from sidecar.infrastructure.admin.api import admin_runner
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.http.server import data_runner
-from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, connect
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
 from sidecar.listening import listening
+from sidecar.reloading import Reloader
 
 #: When a connection that does not answer is closed. Decisions wait for `store.timeout_ms` only; but closing
 #: at once would turn a slow moment of the store into a storm of new connections.
 GIVE_UP_SECONDS = 1.0
+#: Those who look at counters share these, however many they are.
+LOOKING_CONNECTIONS = 4
 #: How long the ports stay open after the sidecar was told to stop, so that proxies notice.
 LEAVING_SECONDS = 0.5
 _log = logging.getLogger("sidecar")
@@ -39,14 +42,15 @@ async def serve(
 
     Raises `CannotListen`, and `StoreCannotStart` for the embedded store; a store elsewhere may be away.
     """
-    stop = stop or _stop_on_signals()
+    stop, reread = stop or _set_by(signal.SIGTERM, signal.SIGINT), _set_by(signal.SIGHUP)
     settings = configuration.settings
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(_store_url(settings))
         counting = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
-        sidecar = Sidecar(configuration, counting, control)
-        await stack.enter_async_context(_watching(sidecar))
+        looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS, LOOKING_CONNECTIONS))
+        sidecar = Sidecar(configuration, counting, control, looking)
+        await stack.enter_async_context(_watching(sidecar, reread))
         await stack.enter_async_context(
             listening(data_runner(sidecar.front.handle), settings.listen.authz_endpoint, "listen.authz")
         )
@@ -67,12 +71,12 @@ async def serve(
         await asyncio.sleep(LEAVING_SECONDS)
 
 
-def _stop_on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
+def _set_by(*numbers: signal.Signals) -> asyncio.Event:
+    """An event that these signals set, instead of ending the process."""
+    event = asyncio.Event()
+    for number in numbers:
+        asyncio.get_running_loop().add_signal_handler(number, event.set)
+    return event
 
 
 @asynccontextmanager
@@ -92,8 +96,10 @@ async def _store_url(settings: Settings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _client(url: str, give_up_seconds: float) -> AsyncIterator[Redis]:
-    redis = connect(url, give_up_seconds)
+async def _client(
+    url: str, give_up_seconds: float, connections: int = MAX_CONNECTIONS
+) -> AsyncIterator[Redis]:
+    redis = connect(url, give_up_seconds, connections)
     try:
         yield redis
     finally:
@@ -101,21 +107,25 @@ async def _client(url: str, give_up_seconds: float) -> AsyncIterator[Redis]:
 
 
 @asynccontextmanager
-async def _watching(sidecar: Sidecar) -> AsyncIterator[None]:
+async def _watching(sidecar: Sidecar, reread: asyncio.Event) -> AsyncIterator[None]:
     """Looks after store and files while the sidecar serves; SIGHUP reads the files again."""
     await sidecar.store_watch.look()
     tasks = [
         asyncio.create_task(sidecar.store_watch.run(), name="store watch"),
         asyncio.create_task(sidecar.reloader.watch(), name="file watch"),
+        asyncio.create_task(_reread(sidecar.reloader, reread), name="rereading"),
     ]
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(
-        signal.SIGHUP, lambda: tasks.append(loop.create_task(sidecar.reloader.try_reload()))
-    )
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGHUP)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _reread(reloader: Reloader, asked: asyncio.Event) -> None:
+    """However often it was asked meanwhile, once more is enough."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        await reloader.try_reload()

@@ -12,18 +12,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from watchfiles import awatch
 
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.masking import masked
 from sidecar.infrastructure.config.problems import ConfigurationError
+from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.validation import Rejected
 
 #: Files are often written in several steps: changes that follow each other closer than STEP are one, but for
 #: no longer than DEBOUNCE.
 STEP_MS, DEBOUNCE_MS = 50, 400
 LOOK_MS = 1000
-#: Settings that the running process was built with.
+#: Settings that the running process was built with, all but `store.on_unavailable`.
 NEED_RESTART = ("store", "listen", "workers", "log_level", "app_env")
 _log = logging.getLogger("sidecar.config")
 
@@ -41,6 +43,7 @@ class Reloader:
         on_reload: Callable[[bool], None],
     ) -> None:
         self.configuration = configuration
+        self._at_start = configuration.settings
         #: What is wrong with the files as they are now; empty when they are in force.
         self.problems: tuple[str, ...] = ()
         self._apply = apply
@@ -58,20 +61,25 @@ class Reloader:
             except ConfigurationError as error:
                 self._refused(error)
                 raise
-            self._warn_of_restart(configuration)
             self._apply(configuration)
             self.configuration, self.problems = configuration, ()
+            if settings := self._need_restart():
+                _log.warning("changed settings that need a restart", extra={"settings": settings})
             self._on_reload(True)
             _log.info("the configuration was reloaded", extra={"clients": len(configuration.clients)})
             return configuration
 
     def effective(self) -> dict[str, Any]:
-        """What is in force of the files, its secrets masked, and what is wrong with the files as they are."""
+        """What is in force of the files, its secrets masked, and what is wrong with the files as they are.
+
+        Of what needs a restart it is what the process runs with; `warnings` say where the files differ.
+        """
+        warnings = [str(warning) for warning in self.configuration.warnings]
         return {
-            "settings": masked(self.configuration.settings),
+            "settings": masked(_running(self._at_start, self.configuration.settings)),
             "files": [str(file) for file in self.configuration.files],
             "clients": {client_id: str(file) for client_id, file in self.configuration.sources.items()},
-            "warnings": [str(warning) for warning in self.configuration.warnings],
+            "warnings": warnings + [f"needs a restart: {name}" for name in self._need_restart()],
             "problems": list(self.problems),
         }
 
@@ -166,11 +174,27 @@ class Reloader:
             "the configuration was refused; the last good one stays", extra={"problems": self.problems}
         )
 
-    def _warn_of_restart(self, new: Configuration) -> None:
-        old = self.configuration.settings
-        changed = [name for name in NEED_RESTART if getattr(old, name) != getattr(new.settings, name)]
-        if changed:
-            _log.warning("changed settings that need a restart", extra={"settings": changed})
+    def _need_restart(self) -> list[str]:
+        """The settings in which the files differ from the running process."""
+        new = self.configuration.settings
+        return list(_differing(_running(self._at_start, new), new))
+
+
+def _running(at_start: Settings, new: Settings) -> Settings:
+    """The new settings as far as a running process takes them over."""
+    kept = {name: getattr(at_start, name) for name in NEED_RESTART}
+    kept["store"] = at_start.store.model_copy(update={"on_unavailable": new.store.on_unavailable})
+    return new.model_copy(update=kept)
+
+
+def _differing(one: BaseModel, other: BaseModel, parents: str = "") -> Iterator[str]:
+    """The names of settings that differ, as `listen.admin`."""
+    for name in type(one).model_fields:
+        left, right = getattr(one, name), getattr(other, name)
+        if left != right and isinstance(left, BaseModel) and isinstance(right, BaseModel):
+            yield from _differing(left, right, f"{parents}{name}.")
+        elif left != right:
+            yield parents + name
 
 
 def _state(file: Path) -> tuple[Path, int, int, int] | None:

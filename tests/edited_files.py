@@ -60,6 +60,10 @@ class EditedSidecar(SidecarProcess):
         self._config = {**self._config, **changed}
         return as_file(self._config)
 
+    def settings(self, name: str) -> Any:
+        """What stands in the main file under this key."""
+        return self._config[name]
+
     def refusals(self) -> list[list[str]]:
         """The problems of each configuration that was refused."""
         return [entry["problems"] for entry in self.logged(REFUSED)]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.readiness import Readiness
+from sidecar.application.searching import Searches
 from sidecar.application.user_rates import UserRates
 from sidecar.domain.decision import Decision
 from sidecar.domain.request import RequestMetadata
@@ -47,7 +48,7 @@ class Served:
         self.store, self.watcher, self.readiness = MemoryStore(), Watcher(), Readiness(True, True)
         self.evaluator = RateLimitEvaluator(self.store, self.watcher)
         self.evaluator.rule_set = RuleSet(CLIENTS, Policy(default_client="c"))
-        self.rates = UserRates(self.store, self.watcher)
+        self.rates = UserRates(self.store, self.watcher, Searches(self.store))
         self.front = Front(self.evaluator, self.rates, self.readiness, self.watcher)
         self.runner = data_runner(self.front.handle)
         self.port = 0

@@ -4,72 +4,37 @@ Both are merged here into the one rule set in force, which is published whole.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
+from sidecar.application.known_clients import (
+    ChangedMeanwhile,
+    Conflict,
+    FileClient,
+    KnownClient,
+    Source,
+    present,
+    rule_of,
+)
 from sidecar.application.ports import AuditEntry, ControlState, ControlStore, StoredClient, StoreUnavailable
 from sidecar.domain.crowding import too_crowded
 from sidecar.domain.errors import InvalidValue
 from sidecar.domain.rule import Client, Enforcement, Rule
 from sidecar.domain.ruleset import Policy, RuleSet
 
-
-class NotFound(Exception):
-    """There is no client or rule of that id."""
-
-
-class Conflict(Exception):
-    """The change contradicts what is there; the message says how."""
-
-
-class ChangedMeanwhile(Exception):
-    """What was to be changed is no longer what the caller has seen."""
-
-
-class Source(StrEnum):
-    """Where a client comes from: a file, the API, or a file with the API's version above it."""
-
-    FILE = "file"
-    API = "api"
-    OVERRIDE = "override"
-
-
-@dataclass(frozen=True, slots=True)
-class FileClient:
-    """A client that a configuration file defines; `loaded_at` is when the file was last changed (UTC)."""
-
-    client: Client
-    file: str
-    loaded_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class KnownClient:
-    """A client as it is in force, where it comes from and since when (UTC)."""
-
-    client: Client
-    created_at: datetime
-    source: Source
-
-    @property
-    def etag(self) -> str:
-        """Names this state of the client; the same on every replica."""
-        return hashlib.sha256(repr(self.client).encode()).hexdigest()[:32]
-
-
 Edit = Callable[[KnownClient | None], Client | None]
+#: The etag of a client that is there, whatever it is.
+ANY = "*"
 
 
 class ClientDirectory:
     """All clients in force. What the API made stands above a file's client of the same id.
 
-    Methods that change take who does it (`by`), and an `etag` of the state that the caller has seen, `None`
-    for any. They raise `StoreUnavailable` when the store cannot be asked, `ChangedMeanwhile` when the etag
-    is no longer right; nothing has changed then.
+    Methods that change take who does it (`by`), and the etags of states that the caller would change (`ANY`
+    for any that is there, `None` for whatever it is). They raise `StoreUnavailable` when the store cannot be
+    asked, `ChangedMeanwhile` when no etag is right any more; nothing has changed then.
     """
 
     def __init__(
@@ -86,25 +51,46 @@ class ClientDirectory:
         self._files: Mapping[str, FileClient] = {}
         self._policy = Policy()
         self._state = ControlState()
+        self._rule_set = RuleSet()
         self._read = False
         self._reading = asyncio.Lock()
+        self._failure = (0.0, "")
 
     def use_files(self, files: Mapping[str, FileClient], policy: Policy) -> None:
         """Take over what the configuration says now."""
         self._files, self._policy = files, policy
-        self._publish_all()
+        self._take(self._built())
 
     async def refresh(self) -> None:
-        """Take over what the store holds, if it is not what is known."""
-        # One after the other: an older answer must not come in the place of a newer one.
-        async with self._reading:
-            if self._read and await self._store.version() == self._state.version:
-                return
-            self._state = await self._store.load()
-            self._read = True
-            self._publish_all()
+        """Take over what the store holds, if it is not what is known.
 
-    # What is there.
+        One after the other: an older answer must not come in the place of a newer one. Who waited for one
+        that failed shares its failure, or a hanging store would make them wait one after the other, too.
+        """
+        since = asyncio.get_running_loop().time()
+        async with self._reading:
+            failed_at, failure = self._failure
+            if failed_at > since:
+                raise StoreUnavailable(failure)
+            try:
+                await self._read_store()
+            except StoreUnavailable as error:
+                self._failure = asyncio.get_running_loop().time(), str(error)
+                raise
+
+    async def _read_store(self) -> None:
+        if self._read and await self._store.version() == self._state.version:
+            return
+        state, known = await self._store.load(), self._state.clients
+        # What cannot be read (a newer replica may have written it) is left as it was last understood.
+        kept = {client_id: known[client_id] for client_id in state.unreadable.keys() & known.keys()}
+        self._state, self._read = replace(state, clients={**state.clients, **kept}), True
+        files, rule_set = None, self._rule_set
+        while files is not self._files:  # until no reload came in between
+            files = self._files
+            # Compiling thousands of rules takes longer than a decision may.
+            rule_set = await asyncio.to_thread(self._built)
+        self._take(rule_set)
 
     @property
     def enforcement(self) -> Enforcement:
@@ -128,46 +114,48 @@ class ClientDirectory:
         found = self._find(client_id)
         if found is None and not self._read:
             raise StoreUnavailable("the store has not been read yet")
-        return _present(found, client_id)
-
-    # What changes it.
+        return present(found, client_id)
 
     async def create(self, client: Client, by: str) -> KnownClient:
+        """Raises `Conflict` where there is one of that id."""
+
         def edit(known: KnownClient | None) -> Client:
             if known:
                 raise Conflict(f"the client {client.id!r} exists already")
             return client
 
-        return await self._keep(client.id, edit, None, by, "client.create")
+        return await self._keep(client.id, edit, None, by, "client.create", client.id)
 
-    async def put(self, client: Client, etag: str | None, by: str) -> KnownClient:
+    async def put(self, client: Client, etag: Collection[str] | None, by: str) -> KnownClient:
         """Replace a client, or make it; above a file's it is an override."""
-        return await self._keep(client.id, lambda known: client, etag, by, "client.replace")
+        return await self._keep(client.id, lambda known: client, etag, by, "client.replace", client.id)
 
     async def change(
-        self, client_id: str, change: Callable[[Client], Client], etag: str | None, by: str
+        self, client_id: str, change: Callable[[Client], Client], etag: Collection[str] | None, by: str
     ) -> KnownClient:
         def edit(known: KnownClient | None) -> Client:
-            return change(_present(known, client_id).client)
+            return change(present(known, client_id).client)
 
-        return await self._keep(client_id, edit, etag, by, "client.change")
+        return await self._keep(client_id, edit, etag, by, "client.change", client_id)
 
-    async def delete(self, client_id: str, etag: str | None, by: str) -> None:
+    async def delete(self, client_id: str, etag: Collection[str] | None, by: str) -> None:
         """Delete what the API made; of an override, the file's version is back then."""
 
         def edit(known: KnownClient | None) -> None:
-            if _present(known, client_id).source is Source.FILE:
+            if client_id in self._state.unreadable:
+                return
+            if present(known, client_id).source is Source.FILE:
                 file = self._files[client_id].file
                 raise Conflict(f"the client {client_id!r} is defined in {file}; delete it there")
 
-        await self._edit(client_id, edit, etag, by, "client.delete")
+        await self._edit(client_id, edit, etag, by, "client.delete", client_id)
 
-    async def add_rule(self, client_id: str, rule: Rule, etag: str | None, by: str) -> Rule:
+    async def add_rule(self, client_id: str, rule: Rule, etag: Collection[str] | None, by: str) -> Rule:
         """Returns the rule as it is now in force, its id derived if it had none."""
         added: list[Rule] = []
 
         def edit(known: KnownClient | None) -> Client:
-            client = _present(known, client_id).client
+            client = present(known, client_id).client
             added[:] = Client(id=client_id, rules=(rule,)).rules
             if any(each.id == added[0].id for each in client.rules):
                 raise Conflict(
@@ -176,33 +164,44 @@ class ClientDirectory:
                 )
             return replace(client, rules=(*client.rules, *added))
 
-        await self._keep(client_id, edit, etag, by, "policy.create")
+        await self._keep(client_id, edit, etag, by, "policy.create", client_id)
         return added[0]
 
     async def change_rule(
-        self, client_id: str, rule_id: str, change: Callable[[Rule], Rule | None], etag: str | None, by: str
-    ) -> Rule | None:
-        """Put another rule in the place of one, or delete it (`None`). The id stays."""
+        self,
+        client_id: str,
+        rule_id: str,
+        change: Callable[[Rule], Rule],
+        etag: Collection[str] | None,
+        by: str,
+    ) -> Rule:
+        """Put another rule in the place of one; its id stays. Returns it as it is now in force."""
         changed: list[Rule] = []
 
         def edit(known: KnownClient | None) -> Client:
-            client = _present(known, client_id).client
-            new = change(rule_of(client, rule_id))
-            changed[:] = [replace(new, id=rule_id)] if new else []
-            rules = [rule if rule.id != rule_id else changed[0] if changed else None for rule in client.rules]
-            return replace(client, rules=tuple(rule for rule in rules if rule))
+            client = present(known, client_id).client
+            changed[:] = [replace(change(rule_of(client, rule_id)), id=rule_id)]
+            rules = (changed[0] if rule.id == rule_id else rule for rule in client.rules)
+            return replace(client, rules=tuple(rules))
 
-        await self._keep(client_id, edit, etag, by, "policy.change")
-        return changed[0] if changed else None
+        await self._keep(client_id, edit, etag, by, "policy.change", f"{client_id}/{rule_id}")
+        return changed[0]
+
+    async def delete_rule(self, client_id: str, rule_id: str, etag: Collection[str] | None, by: str) -> None:
+        def edit(known: KnownClient | None) -> Client:
+            client = present(known, client_id).client
+            gone = rule_of(client, rule_id)
+            return replace(client, rules=tuple(rule for rule in client.rules if rule is not gone))
+
+        await self._keep(client_id, edit, etag, by, "policy.delete", f"{client_id}/{rule_id}")
 
     async def enforce(self, enforcement: Enforcement | None, by: str) -> Enforcement:
         """Set the global switch; `None` gives it back to the file. Returns what is in force."""
         while True:
             await self.refresh()
             seen, old = self._state.version, self._state.enforcement
-            if await self._store.replace_enforcement(
-                old, enforcement, self._entry(by, "enforcement", "global", old, enforcement)
-            ):
+            entry = self._entry(by, "enforcement", "global", old, enforcement)
+            if await self._store.replace_enforcement(old, enforcement, entry):
                 await self.refresh()
                 return self.enforcement
             await self._look_again(seen, "the global switch")
@@ -211,44 +210,51 @@ class ClientDirectory:
         """Begin new counters for a rule, or for all rules of a client (`*`)."""
         await self.refresh()
         self.get(client_id)
-        await self._store.reset(
-            client_id, rule_id, self._entry(by, "counters.reset", f"{client_id}/{rule_id}")
-        )
+        entry = self._entry(by, "counters.reset", f"{client_id}/{rule_id}")
+        await self._store.reset(client_id, rule_id, entry)
         await self.refresh()
 
     async def note(self, by: str, action: str, subject: str) -> None:
         """Say in the audit list what was done elsewhere."""
         await self._store.note(self._entry(by, action, subject))
 
-    # How.
-
     async def _keep(
-        self,
-        client_id: str,
-        edit: Callable[[KnownClient | None], Client],
-        etag: str | None,
-        by: str,
-        action: str,
+        self, client_id: str, edit: Edit, etag: Collection[str] | None, *noted: str
     ) -> KnownClient:
-        await self._edit(client_id, edit, etag, by, action)
-        return self.get(client_id)
+        return present(await self._edit(client_id, edit, etag, *noted), client_id)
 
-    async def _edit(self, client_id: str, edit: Edit, etag: str | None, by: str, action: str) -> None:
-        """Edit what is there now; where another change came between, look again and edit that."""
+    async def _edit(
+        self, client_id: str, edit: Edit, etag: Collection[str] | None, *noted: str
+    ) -> KnownClient | None:
+        """Edit what is there now; where another change came between, look again and edit that.
+
+        `noted` says by whom, what and to what, for the audit list. Returns the client as it is made.
+        """
         while True:
             await self.refresh()
-            seen, known, old = self._state.version, self._find(client_id), self._state.clients.get(client_id)
-            if etag is not None and (known is None or known.etag != etag):
+            seen, known = self._state.version, self._find(client_id)
+            old = self._state.unreadable.get(client_id) or self._state.clients.get(client_id)
+            if etag is not None and (known is None or not (ANY in etag or known.etag in etag)):
                 raise ChangedMeanwhile(f"the client {client_id!r} is no longer what the request names")
-            new = edit(known)
-            if new:
-                self._check(new)
+            # In a thread, since a client may have thousands of rules to be read and checked.
+            new = await asyncio.to_thread(self._edited, client_id, edit, known)
+            if known and new == known.client and known.source is not Source.FILE:
+                return known
             stored = StoredClient(new, old.created_at if old else self._now()) if new else None
-            entry = self._entry(by, action, client_id, known and known.client, new)
+            by, action, subject = noted
+            entry = self._entry(by, action, subject, known and known.client, new)
             if await self._store.replace_client(client_id, old, stored, entry):
                 await self.refresh()
-                return
+                return self._known(stored, client_id) if stored else None
             await self._look_again(seen, f"the client {client_id!r}")
+
+    def _edited(self, client_id: str, edit: Edit, known: KnownClient | None) -> Client | None:
+        new = edit(known)
+        if new and (problem := too_crowded(new.rules)):
+            raise InvalidValue([("rules", problem)])
+        coming = new or (self._files[client_id].client if client_id in self._files else None)
+        self._check_hosts(client_id, set(coming.hosts if coming else ()), known)
+        return new
 
     async def _look_again(self, seen: str, what: str) -> None:
         """After a lost race; if the version is the one that was `seen`, there was none and never an end."""
@@ -261,38 +267,34 @@ class ClientDirectory:
         return AuditEntry(self._now(), by, action, subject, *described)
 
     def _find(self, client_id: str) -> KnownClient | None:
-        stored, file = self._state.clients.get(client_id), self._files.get(client_id)
-        if stored:
-            source = Source.OVERRIDE if file else Source.API
-            return KnownClient(stored.client, stored.created_at, source)
+        if stored := self._state.clients.get(client_id):
+            return self._known(stored, client_id)
+        file = self._files.get(client_id)
         return KnownClient(file.client, file.loaded_at, Source.FILE) if file else None
 
-    def _check(self, client: Client) -> None:
-        if problem := too_crowded(client.rules):
-            raise InvalidValue([("rules", problem)])
-        for other in self._in_force().values():
-            if other.id != client.id and (shared := set(other.hosts) & set(client.hosts)):
+    def _known(self, stored: StoredClient, client_id: str) -> KnownClient:
+        source = Source.OVERRIDE if client_id in self._files else Source.API
+        return KnownClient(stored.client, stored.created_at, source)
+
+    def _check_hosts(self, client_id: str, hosts: set[str], known: KnownClient | None) -> None:
+        """Hosts that this edit adds; what was shared before must not be in the way of other changes."""
+        added = hosts - set(known.client.hosts if known else ())
+        for other in self._in_force() if added else ():
+            if other.id != client_id and (shared := added & set(other.hosts)):
                 raise Conflict(f"the host {min(shared)!r} belongs to the client {other.id!r}")
 
-    def _in_force(self) -> dict[str, Client]:
-        files = {client_id: found.client for client_id, found in self._files.items()}
-        return files | {client_id: stored.client for client_id, stored in self._state.clients.items()}
+    def _in_force(self) -> list[Client]:
+        """Of two clients with one host the later has it: the API's before a file's."""
+        stored = self._state.clients
+        files = [found.client for client_id, found in self._files.items() if client_id not in stored]
+        return [*files, *(stored[client_id].client for client_id in sorted(stored))]
 
-    def _publish_all(self) -> None:
+    def _built(self) -> RuleSet:
         policy = replace(self._policy, enforcement=self.enforcement)
-        clients = self._in_force().values()
-        self._publish(RuleSet(clients, policy, self._state.resets, complete=self._read))
+        return RuleSet(
+            self._in_force(), policy, self._state.resets, complete=self._read, before=self._rule_set
+        )
 
-
-def _present(known: KnownClient | None, client_id: str) -> KnownClient:
-    if known is None:
-        raise NotFound(f"there is no client {client_id!r}")
-    return known
-
-
-def rule_of(client: Client, rule_id: str) -> Rule:
-    """Raises `NotFound`."""
-    for rule in client.rules:
-        if rule.id == rule_id:
-            return rule
-    raise NotFound(f"the client has no rule {rule_id!r}")
+    def _take(self, rule_set: RuleSet) -> None:
+        self._rule_set = rule_set
+        self._publish(rule_set)

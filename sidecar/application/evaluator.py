@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from sidecar.application.failure import decide_without_store
+from sidecar.application.failure import decide_without_store, not_known_yet
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
-from sidecar.domain.decision import Check, Decision, Reason, decide
+from sidecar.domain.decision import Check, Decision, decide
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.rule import OnUnavailable
 from sidecar.domain.ruleset import RuleSet
@@ -23,7 +23,7 @@ class RateLimitEvaluator:
         """Always a decision: a store that is away is one of the things decided about."""
         checks = self.rule_set.checks_for(request)
         decision = checks if isinstance(checks, Decision) else await self._count(checks, request)
-        if decision.reason is Reason.NO_POLICY and decision.client_id is None and not self.rule_set.complete:
+        if not_known_yet(decision, self.rule_set):
             decision = decide_without_store((), self.on_unavailable)
         self._observer.decided(request, decision)
         return decision

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from sidecar.application.failure import decide_without_store
+from sidecar.application.failure import decide_without_store, not_known_yet
 from sidecar.application.ports import CounterStore, StoreUnavailable
 from sidecar.domain.decision import Decision, RuleState, decide
 from sidecar.domain.identity import shown_identifier
@@ -41,7 +41,9 @@ class Explainer:
         """While the store is away, the decision is the one made without it."""
         steps = self.rule_set.explain(request)
         if isinstance(steps.outcome, Decision):
-            return Explained(steps, steps.outcome)
+            away = not_known_yet(steps.outcome, self.rule_set)
+            decision = decide_without_store((), self.on_unavailable) if away else steps.outcome
+            return Explained(steps, decision)
         try:
             counted = await self._counters.hit(steps.outcome, charge=False)
         except StoreUnavailable:

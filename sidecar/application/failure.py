@@ -4,6 +4,12 @@ from collections.abc import Sequence
 
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.rule import OnUnavailable
+from sidecar.domain.ruleset import RuleSet
+
+
+def not_known_yet(decision: Decision, rule_set: RuleSet) -> bool:
+    """Whether there may be a client for this request after all: the store was not read yet."""
+    return decision.reason is Reason.NO_POLICY and decision.client_id is None and not rule_set.complete
 
 
 def decide_without_store(checks: Sequence[Check], default: OnUnavailable) -> Decision:

@@ -55,6 +55,8 @@ class ControlState:
 
     version: str = ""
     clients: Mapping[str, StoredClient] = field(default_factory=dict)
+    #: Those that this version of the sidecar cannot read: of each a stand-in with its version.
+    unreadable: Mapping[str, StoredClient] = field(default_factory=dict)
     #: (client id, rule id) → how often its counters were reset; the rule "*" stands for all.
     resets: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: Stands above the files' own.

@@ -1,16 +1,18 @@
 """Looking at counters and resetting them, without charging anything."""
 
 import heapq
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sidecar.application.ports import CounterStore
+from sidecar.application.searching import Searches
 from sidecar.domain.decision import Check
 from sidecar.domain.identity import (
     EVERYONE,
     IdentifierReader,
-    IdentityOptions,
     check_written,
+    encode,
+    hashed,
     identifier_types,
     shown_identifier,
 )
@@ -18,8 +20,13 @@ from sidecar.domain.route import RoutePattern
 from sidecar.domain.rule import Client, Rule
 from sidecar.domain.ruleset import MAX_CHECKS, RuleSet
 
-#: What one look for the busiest identifiers goes through at most.
+#: What one look for the busiest identifiers goes through at most: so many identifiers, in so many steps.
 MAX_IDENTIFIERS = 100_000
+MAX_STEPS = 1000
+#: Identifiers, or parts of combined ones, that callers would send otherwise than they are shown.
+_OTHERWISE = re.compile(r"(?:^|\|)(?:[0-9a-f]{8}|[0-9a-f]{64}|\?)(?:\||$)")
+#: What a missing identifier fell back on, as it is shown and as it is counted.
+_FALLBACK = re.compile(r"~shared|~ip=(?:\?|[0-9a-f.:/]{2,64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,51 +46,87 @@ class Busiest:
     complete: bool
 
 
-class CounterUsage:
-    """What counters say now. Methods raise `StoreUnavailable`."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The counters of one identifier, and how it may be shown."""
 
-    def __init__(self, counters: CounterStore) -> None:
-        self._counters = counters
+    shown: str
+    checks: list[Check]
+
+
+class CounterUsage:
+    """What counters say now. Methods raise `StoreUnavailable`, and `TooManySearches` where they search."""
+
+    def __init__(self, searches: Searches) -> None:
+        self._searches = searches
+        self._counters = searches.counters
         self.rule_set = RuleSet()
 
     async def counts(self, client: Client, identifier: str | None = None) -> list[int | None]:
         """The units in use for each rule of the client, in their order.
 
         Rules that count everyone together need no identifier; the others are counted for `identifier` (the
-        parts of a combined key joined by `|`), else `None`, as are rules that count nothing or for which
-        this can be no identifier.
+        parts of a combined key joined by `|`, or a fallback as it is shown), else `None`, as are rules that
+        count nothing or for which this can be no identifier.
         """
-        checks = {rule.id: check for rule in client.rules if (check := self._check(client, rule, identifier))}
-        used = await self._used(list(checks.values()))
-        by_rule = dict(zip(checks, used, strict=True))
+        checks = [check for rule in client.rules for check in self._checks(client, rule, identifier)]
+        by_rule: dict[str, int] = {}
+        for check, used in zip(checks, await self._used(checks), strict=True):
+            by_rule[check.rule.id] = by_rule.get(check.rule.id, 0) + used
         return [by_rule.get(rule.id) for rule in client.rules]
 
     async def identifiers(self, client: Client, rule: Rule, cursor: int) -> tuple[int, list[IdentifierCount]]:
         """Some of a rule's identifiers, and the cursor for more (0: no more); a page may be empty or long."""
-        following, texts = await self._counters.identifiers(
-            client.id, rule, self._resets(client, rule), cursor
-        )
-        used = await self._used([self._check_of(client, rule, text) for text in texts])
-        return following, [
-            IdentifierCount(shown_identifier(rule.identifier_type, text), count)
-            for text, count in zip(texts, used, strict=True)
-            if count
-        ]
+        naming = self._naming(client, rule)
+        async with self._searches.turn():
+            following, texts = await self._counters.identifiers(client.id, rule, naming.resets, cursor)
+            return following, await self._counted(naming, texts)
 
     async def busiest(self, client: Client, rule: Rule, most: int) -> Busiest:
         """The `most` identifiers that use most; costs decisions nothing but the server's time."""
-        cursor, looked_at, best = 0, 0, list[IdentifierCount]()
-        while True:
-            cursor, page = await self.identifiers(client, rule, cursor)
-            looked_at += len(page)
-            best = heapq.nlargest(most, {one.identifier: one for one in [*best, *page]}.values(), key=_count)
-            if cursor == 0 or looked_at >= MAX_IDENTIFIERS:
-                return Busiest(best, looked_at, cursor == 0)
+        naming = self._naming(client, rule)
+        looked_at, steps, best = 0, 0, list[IdentifierCount]()
+        async with self._searches.turn():
+            async for texts, last in self._searches.pages(client.id, rule, naming.resets):
+                looked_at, steps, complete = looked_at + len(texts), steps + 1, last
+                page = await self._counted(naming, texts)
+                found = {one.identifier: one for one in [*best, *page]}
+                best = heapq.nlargest(most, found.values(), key=_count)
+                if looked_at >= MAX_IDENTIFIERS or steps >= MAX_STEPS:
+                    break
+        return Busiest(best, looked_at, complete)
 
-    async def forget(self, client: Client, rules: Sequence[Rule], identifier: str) -> int:
-        """Begin the counters of one identifier anew, never those of everyone; how many there were."""
-        checks = [check for rule in rules if (check := self._check_for(client, rule, identifier))]
-        return await self._counters.forget(checks) if checks else 0
+    async def find(self, client: Client, rules: Sequence[Rule], identifier: str) -> Found:
+        """The counters of one identifier, as callers send it or as it is shown; never those of everyone.
+
+        What is shown otherwise than it is sent is searched for only where nobody uses the text itself.
+        """
+        naming = [self._naming(client, rule) for rule in rules if _names_somebody(rule)]
+        checks = [check for each in naming for check in each.checks_for(identifier)]
+        if any(await self._used(checks)) or not _OTHERWISE.search(identifier):
+            return Found(_shown(checks, identifier), checks)
+        async with self._searches.turn():
+            found = [check for each in naming for check in await self._shown_as(each, identifier)]
+        return Found(identifier, [*checks, *found]) if found else Found(_shown(checks, identifier), checks)
+
+    async def forget(self, checks: Sequence[Check]) -> int:
+        """Begin these counters anew; how many there were."""
+        parts = (checks[start : start + MAX_CHECKS] for start in range(0, len(checks), MAX_CHECKS))
+        return sum([await self._counters.forget(part) for part in parts])
+
+    async def _shown_as(self, naming: "_Naming", identifier: str) -> list[Check]:
+        kind, found = naming.rule.identifier_type, dict[str, None]()
+        async for texts, _ in self._searches.pages(naming.client.id, naming.rule, naming.resets):
+            found |= dict.fromkeys(text for text in texts if shown_identifier(kind, text) == identifier)
+        return [naming.check(text) for text in found]
+
+    async def _counted(self, naming: "_Naming", texts: Sequence[str]) -> list[IdentifierCount]:
+        used = await self._used([naming.check(text) for text in texts])
+        return [
+            IdentifierCount(shown_identifier(naming.rule.identifier_type, text), count)
+            for text, count in zip(texts, used, strict=True)
+            if count
+        ]
 
     async def _used(self, checks: Sequence[Check]) -> list[int]:
         used: list[int] = []
@@ -92,39 +135,59 @@ class CounterUsage:
             used += [usage.used for usage in counted.usages]
         return used
 
-    def _check(self, client: Client, rule: Rule, identifier: str | None) -> Check | None:
+    def _checks(self, client: Client, rule: Rule, identifier: str | None) -> list[Check]:
         if rule.counts and identifier_types(rule.identifier_type) == ("none",):
-            return self._check_of(client, rule, EVERYONE)
-        return None if identifier is None else self._check_for(client, rule, identifier)
+            return [self._naming(client, rule).check(EVERYONE)]
+        if identifier is None or not _names_somebody(rule):
+            return []
+        return self._naming(client, rule).checks_for(identifier)
 
-    def _check_for(self, client: Client, rule: Rule, identifier: str) -> Check | None:
-        if not rule.counts or check_written(rule.identifier_type, identifier):
-            return None
-        reader = _reader(rule, self.rule_set.policy.identity)
-        return self._check_of(client, rule, reader.identifier(reader.parse(identifier)))
+    def _naming(self, client: Client, rule: Rule) -> "_Naming":
+        return _Naming(client, rule, self.rule_set)
 
-    def _check_of(self, client: Client, rule: Rule, text: str) -> Check:
-        reader = _reader(rule, self.rule_set.policy.identity)
-        own = {reader.identifier(reader.parse(name)): limit for name, limit in rule.overrides.items()}
-        limit = own.get(text)
-        terms = rule.terms(limit if isinstance(limit, int) else None)
+
+class _Naming:
+    """How the counters of one rule are named; made once per call, since overrides may be very many."""
+
+    def __init__(self, client: Client, rule: Rule, rule_set: RuleSet) -> None:
+        self.client, self.rule = client, rule
+        self.resets = rule_set.resets(client.id, rule.id)
+        parameters = dict(RoutePattern.parse(rule.route).parameters)
+        self._reader = IdentifierReader(rule.identifier_type, parameters, rule_set.policy.identity)
+        self._own = {self._text(name): own for name, own in rule.overrides.items() if isinstance(own, int)}
+
+    def checks_for(self, identifier: str) -> list[Check]:
+        """Of the identifier as callers send it; of a fallback as it is shown, too."""
+        texts = [] if check_written(self.rule.identifier_type, identifier) else [self._text(identifier)]
+        texts += [identifier] if _FALLBACK.fullmatch(identifier) else []
+        return [self.check(text) for text in texts]
+
+    def check(self, text: str) -> Check:
+        terms = self.rule.terms(self._own.get(text))
         return Check(
-            client_id=client.id,
-            rule=rule,
+            client_id=self.client.id,
+            rule=self.rule,
             identifier=text,
             limit=terms.limit,
             capacity=terms.capacity,
-            cost=rule.cost,
-            resets=self._resets(client, rule),
+            cost=self.rule.cost,
+            resets=self.resets,
         )
 
-    def _resets(self, client: Client, rule: Rule) -> int:
-        return self.rule_set.resets(client.id, rule.id)
+    def _text(self, written: str) -> str:
+        return self._reader.identifier(self._reader.parse(written))
 
 
-def _reader(rule: Rule, options: IdentityOptions) -> IdentifierReader:
-    parameters = dict(RoutePattern.parse(rule.route).parameters)
-    return IdentifierReader(rule.identifier_type, parameters, options)
+def _names_somebody(rule: Rule) -> bool:
+    return rule.counts and identifier_types(rule.identifier_type) != ("none",)
+
+
+def _shown(checks: Sequence[Check], identifier: str) -> str:
+    """As it may be shown, whichever of these rules it is a secret for."""
+    if _FALLBACK.fullmatch(identifier):
+        return identifier
+    shown = {shown_identifier(check.rule.identifier_type, check.identifier) for check in checks}
+    return shown.pop() if len(shown) == 1 else hashed(encode(identifier))
 
 
 def _count(one: IdentifierCount) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from sidecar.application.failure import decide_without_store
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
+from sidecar.application.searching import Searches
 from sidecar.domain.decision import Check, Decision, Reason, decide
 from sidecar.domain.errors import InvalidValue
 from sidecar.domain.identity import encode
@@ -73,14 +74,18 @@ class UserEndpoint:
 
 
 class UserRates:
-    """Checks, shows and resets. `rule` and what stands beside it are replaced between two requests."""
+    """Checks, shows and resets. `rule` and what stands beside it are replaced between two requests.
 
-    def __init__(self, counters: CounterStore, observer: Observer) -> None:
+    Resets go through `searches`, everything else through `counters`.
+    """
+
+    def __init__(self, counters: CounterStore, observer: Observer, searches: Searches) -> None:
         self.rule = rate_rule(10, 60)
         self.enforcement = Enforcement.ON
         self.on_unavailable = OnUnavailable.ALLOW
         self._counters = counters
         self._observer = observer
+        self._searches = searches
 
     async def check(self, who: UserEndpoint, request_id: str = "") -> Decision:
         """Charge one request if it fits. Always a decision, also without the store."""
@@ -103,19 +108,18 @@ class UserRates:
     async def reset(self, user: int, endpoint: str | None = None) -> int:
         """Forget one endpoint of a user, or all; how many requests counted until then.
 
-        Goes through the store in steps, each of them bounded. Raises `StoreUnavailable`; what it has
-        forgotten by then stays forgotten, and it can be asked again.
+        Goes through the store in steps, each of them bounded. Raises `TooManySearches`, and
+        `StoreUnavailable`; what it has forgotten by then stays forgotten, and it can be asked again.
         """
         rule = self.rule
         if endpoint is not None:
             return await self._forget([_check(user, encode(endpoint), rule)])
-        forgotten, cursor = 0, 0
-        while True:
-            cursor, found = await self._counters.identifiers(_client(user), rule, 0, cursor)
-            # A search may find one counter several times.
-            forgotten += await self._forget(_check(user, text, rule) for text in dict.fromkeys(found))
-            if cursor == 0:
-                return forgotten
+        forgotten = 0
+        async with self._searches.turn():
+            async for found, _ in self._searches.pages(_client(user), rule, 0):
+                # A search may find one counter several times.
+                forgotten += await self._forget(_check(user, text, rule) for text in dict.fromkeys(found))
+        return forgotten
 
     async def _decided(self, who: UserEndpoint, *, charge: bool) -> Decision:
         if self.enforcement is Enforcement.OFF:
@@ -133,8 +137,8 @@ class UserRates:
         remaining, used = list(checks), 0
         while remaining:
             some, remaining = remaining[:MAX_CHECKS], remaining[MAX_CHECKS:]
-            counted = await self._counters.hit(some, charge=False)
-            await self._counters.forget(some)
+            counted = await self._searches.counters.hit(some, charge=False)
+            await self._searches.counters.forget(some)
             used += sum(usage.used for usage in counted.usages)
         return used
 

@@ -89,16 +89,15 @@ class _CompiledRule:
 class ClientRules:
     """The rules of one client, ready to be asked."""
 
-    def __init__(self, client: Client, policy: Policy, resets: Mapping[tuple[str, str], int]) -> None:
+    def __init__(self, client: Client, policy: Policy, resets: Mapping[str, int]) -> None:
         self.client = client
+        self.resets = resets
         self._policy = policy
         self._enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
         self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
         shadow = self._enforcement is Enforcement.SHADOW
         self._index = RouteIndex(
-            _CompiledRule.of(
-                client.id, rule, policy, shadow=shadow, resets=resets_of(resets, client.id, rule.id)
-            )
+            _CompiledRule.of(client.id, rule, policy, shadow=shadow, resets=resets[rule.id])
             for rule in client.rules
         )
 

@@ -49,13 +49,22 @@ class RuleSet:
         resets: Mapping[tuple[str, str], int] | None = None,
         *,
         complete: bool = True,
+        before: "RuleSet | None" = None,
     ) -> None:
+        """What has not changed since the rule set `before` is taken from it, not compiled again."""
         self.policy = policy or Policy()
         #: Whether these are all clients; until the store was first read there may be more.
         self.complete = complete
         self._resets = resets or {}
-        self._clients = {client.id: ClientRules(client, self.policy, self._resets) for client in clients}
+        self._clients = {client.id: self._compiled(client, before) for client in clients}
         self._hosts = {host: rules for rules in self._clients.values() for host in rules.client.hosts}
+
+    def _compiled(self, client: Client, before: "RuleSet | None") -> ClientRules:
+        resets = {rule.id: resets_of(self._resets, client.id, rule.id) for rule in client.rules}
+        found = before._clients.get(client.id) if before and before.policy == self.policy else None
+        if found and found.resets == resets and (found.client is client or found.client == client):
+            return found
+        return ClientRules(client, self.policy, resets)
 
     def client(self, client_id: str) -> Client | None:
         found = self._clients.get(client_id)

@@ -99,7 +99,7 @@ def _told(location: Location, details: list[ErrorDetails], kind: Any) -> Iterato
     further = [detail for detail in details if not detail["type"].endswith("_type")]
     first, *others = further or details
     if first["type"] in _UNKNOWN_KEY:
-        yield location, "unknown key" + did_you_mean(str(location[-1]), _fields(kind, location[:-1]))
+        yield _unknown(location, _fields(kind, location[:-1]))
     elif first["type"] == "missing":
         yield location, "is required"
     elif first["type"] == "value_error":
@@ -107,6 +107,14 @@ def _told(location: Location, details: list[ErrorDetails], kind: Any) -> Iterato
     else:
         wanted = " or ".join(dict.fromkeys(_expected(detail) for detail in (first, *others)))
         yield location, f"expected {wanted}, got {shown(first['input'])}"
+
+
+def _unknown(location: Location, known: list[str]) -> tuple[Location, str]:
+    """An unknown key is named, but among secrets only where it is a slip: a secret may stand there."""
+    meant = did_you_mean(str(location[-1]), known)
+    if meant or not _of_admin(location):
+        return location, "unknown key" + meant
+    return location[:-1], "unknown key; expected " + ", ".join(known)
 
 
 def _expected(detail: ErrorDetails) -> str:
@@ -130,8 +138,18 @@ def _expanded(location: Location, error: Exception) -> Iterator[tuple[Location, 
 
 def is_secret(location: Location) -> bool:
     """Whether no message may repeat the value at this place."""
-    names = [part for part in location if isinstance(part, str)]
-    return bool(names) and names[-1].lower().endswith(_SECRET)
+    names = _names(location)
+    # A URL that stands in the place of `store` may have a password.
+    return _of_admin(location) or names == ["store"] or any(n.lower().endswith(_SECRET) for n in names[-1:])
+
+
+def _of_admin(location: Location) -> bool:
+    """`admin`, or anything in it: there a secret is easily written into a wrong place."""
+    return _names(location)[:1] == ["admin"]
+
+
+def _names(location: Location) -> list[str]:
+    return [part for part in location if isinstance(part, str)]
 
 
 def _fields(kind: Any, path: Location) -> list[str]:

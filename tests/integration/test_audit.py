@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.domain.identity import hashed
 from tests.parts import StoreServer
 from tests.raw_http import Connection
 from tests.replicas import done, replicas
@@ -74,8 +75,21 @@ def test_the_switch_and_resets_are_in_the_list(pair: list[SidecarProcess]) -> No
     found = entries(pair[0])
     assert [one["action"] for one in found] == ["counters.reset"] * 2 + ["enforcement"] * 2
     assert [(one["before"], one["after"]) for one in found[2:]] == [("shadow", None), (None, "shadow")]
-    assert found[1]["subject"] == "c/all"
+    assert [one["subject"] for one in found[:2]] == ["c/*/" + hashed("=somebody"), "c/all"]
     assert "somebody" not in str(found)
+
+
+def test_a_reset_names_whom_it_resets_as_it_may_be_shown(pair: list[SidecarProcess]) -> None:
+    """Of a session the eight digits, whichever way it is named; of others what they are."""
+    rules = [
+        {**RULE, "id": "s", "identifier_type": "session_id"},
+        {**RULE, "id": "u", "identifier_type": "user_id"},
+    ]
+    done(pair[0].admin("POST", "/v1/clients", {"id": "named", "rules": rules}), 201)
+    for query in ("policy=s&identifier=session-of-eve", "policy=u&identifier=eve"):
+        done(pair[0].admin("DELETE", f"/v1/clients/named/counters?{query}"))
+    subjects = [one["subject"] for one in entries(pair[0])[:2]]
+    assert subjects == ["named/u/eve", "named/s/" + hashed("=session-of-eve")]
 
 
 def test_what_was_refused_is_not_in_the_list(pair: list[SidecarProcess]) -> None:

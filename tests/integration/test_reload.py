@@ -159,7 +159,8 @@ async def test_reload_by_the_api_says_what_is_in_force_or_what_is_wrong(sidecar:
     """200 with the configuration, 422 with each error's file and line; a viewer may not."""
     renamed_over(sidecar.file, sidecar.text(clients=clients(5)))
     taken = done(sidecar.admin("POST", "/v1/reload")).json
-    assert (taken["clients"], taken["problems"]) == ({"c": str(sidecar.file)}, [])
+    assert taken["clients"] == {"c": {"source": "file", "file": str(sidecar.file)}}
+    assert taken["problems"] == []
     assert limit_of(sidecar) == 5
     text = sidecar.text(clients=clients(0))
     renamed_over(sidecar.file, text)
@@ -168,6 +169,68 @@ async def test_reload_by_the_api_says_what_is_in_force_or_what_is_wrong(sidecar:
     number = next(at for at, line in enumerate(text.splitlines(), 1) if '"limit"' in line)
     assert f"{sidecar.file}:{number}" in refused.body.decode()
     assert limit_of(sidecar) == 5
+
+
+async def test_a_reload_by_the_api_is_in_the_audit_list_with_what_came_of_it(sidecar: EditedSidecar) -> None:
+    """One that was refused, too: somebody has to mend the files."""
+    done(sidecar.admin("POST", "/v1/reload"))
+    renamed_over(sidecar.file, sidecar.text(clients=clients(0)))
+    assert sidecar.admin("POST", "/v1/reload").status == 422
+    refused, taken = sidecar.admin("GET", "/v1/audit").json["entries"]
+    assert [(one["by"], one["action"]) for one in (refused, taken)] == [("ops", "configuration.reload")] * 2
+    assert [one["subject"] for one in (refused, taken)] == ["refused: 1 problem", "taken over: 1 file"]
+
+
+async def test_a_reload_that_cannot_be_noted_is_done_all_the_same(
+    tmp_path: Path, valkey_binary: Path
+) -> None:
+    """While the store is away, a mistake in a file is still to be mended."""
+    with StoreServer(valkey_binary) as store:
+        config = {"store": {"url": store.url}, "default_client": "c", "clients": clients(1000)}
+        with EditedSidecar(tmp_path / "config", config) as sidecar:
+            store.stop()
+            done(sidecar.admin("POST", "/v1/reload"))
+            assert len(sidecar.logged("a reload could not be noted in the audit list")) == 1
+            store.start()
+
+
+async def test_the_configuration_that_is_shown_is_the_one_in_force(sidecar: EditedSidecar) -> None:
+    """With the API's switch, clients and overrides, and each with where it comes from."""
+    done(sidecar.admin("PUT", "/v1/enforcement", {"enforcement": "shadow"}))
+    done(sidecar.admin("PATCH", "/v1/clients/c", {"name": "changed"}))
+    done(sidecar.admin("POST", "/v1/clients", {"id": "made"}), 201)
+    shown = done(sidecar.admin("GET", "/v1/config")).json
+    assert shown["enforcement"] == {"enforcement": "shadow", "source": "api"}
+    assert shown["settings"]["enforcement"] == "shadow"
+    assert shown["clients"] == {
+        "c": {"source": "override", "file": str(sidecar.file)},
+        "made": {"source": "api", "file": None},
+    }
+    assert sidecar.admin("DELETE", "/v1/enforcement").status == 204
+    shown = done(sidecar.admin("GET", "/v1/config")).json
+    assert (shown["settings"]["enforcement"], shown["enforcement"]["source"]) == ("on", "file")
+
+
+async def test_what_needs_a_restart_is_said_until_it_has_come_or_is_taken_back(
+    sidecar: EditedSidecar, config: dict[str, Any]
+) -> None:
+    """Through any number of reloads; what the process runs with is shown meanwhile."""
+
+    def reloaded(store: dict[str, Any]) -> dict[str, Any]:
+        renamed_over(sidecar.file, sidecar.text(store=store))
+        shown: dict[str, Any] = done(sidecar.admin("POST", "/v1/reload")).json
+        return shown
+
+    def restarts(shown: dict[str, Any]) -> list[str]:
+        return [each for each in shown["warnings"] if "needs a restart" in each]
+
+    before = done(sidecar.admin("GET", "/v1/config")).json["settings"]
+    kept = sidecar.settings("store")
+    for _ in range(2):
+        shown = reloaded({**kept, "timeout_ms": 77, "on_unavailable": "deny"})
+        assert restarts(shown) == ["needs a restart: store.timeout_ms"]
+        assert shown["settings"]["store"] == {**before["store"], "on_unavailable": "deny"}
+    assert restarts(reloaded(kept)) == []
 
 
 async def test_an_override_stands_above_the_file_until_it_is_deleted(sidecar: EditedSidecar) -> None:

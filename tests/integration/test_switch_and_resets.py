@@ -115,6 +115,42 @@ async def test_all_counters_of_a_client_are_reset_everywhere(pair: list[SidecarP
     await answers(pair, "/authz/session", 200, X_Session_Id="alice")
 
 
+async def test_whom_a_look_shows_a_reset_takes_as_it_is_shown(pair: list[SidecarProcess]) -> None:
+    """A session by its eight digits, callers without one by what they fell back on."""
+    used_up(pair, "/authz/session", X_Session_Id="alice")
+    used_up(pair, "/authz/session", X_Client_IP="192.0.2.9")
+    policy = "/v1/clients/c/policies/session"
+    shown = done(pair[0].admin("GET", f"{policy}/busiest")).json["identifiers"]
+    assert sorted(one["identifier"] for one in shown) == ["2bd806c9", "~ip=192.0.2.9"]
+    for one in shown:
+        query = f"policy=session&identifier={quote(one['identifier'])}"
+        assert done(pair[0].admin("DELETE", f"/v1/clients/c/counters?{query}")).json == {"deleted": 1}
+        assert done(pair[0].admin("DELETE", f"/v1/clients/c/counters?{query}")).json == {"deleted": 0}
+    await answers(pair, "/authz/session", 200, X_Session_Id="alice")
+    await answers(pair, "/authz/session", 200, X_Client_IP="192.0.2.9")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "field"),
+    [
+        ("DELETE", "/v1/clients/c/counters?polcy=all", "polcy"),
+        ("DELETE", "/v1/clients/c/counters?policy=all&policy=user", "policy"),
+        ("DELETE", "/v1/clients/c?policy=all", "policy"),
+        ("DELETE", "/rate/reset/7?endpont=x", "endpont"),
+        ("GET", "/v1/clients/c/policies/user/busiest?limits=1", "limits"),
+    ],
+)
+def test_a_misspelt_or_repeated_parameter_is_an_error_that_names_it(
+    pair: list[SidecarProcess], method: str, target: str, field: str
+) -> None:
+    """It would have reset more than was meant."""
+    used_up(pair, "/authz/all")
+    refused = pair[0].admin(method, target)
+    assert refused.status == 422
+    assert [error["field"] for error in refused.json["errors"]] == [field]
+    assert pair[0].ask("GET", "/authz/all").status == 429
+
+
 def test_a_reset_of_what_is_not_there_is_an_error(pair: list[SidecarProcess]) -> None:
     """And of an identifier without a counter it deletes none."""
     for query, status in (("?policy=none", 404), ("?identifier=", 422)):

@@ -59,7 +59,7 @@ class Failure(StrEnum):
     ROLE = "token_role"
 
 
-#: Nothing was tried here that could be guessed, so it counts towards no limit and is always 403.
+#: Nothing was tried here that could be guessed, so it counts towards no limit.
 _UNLIMITED = frozenset({Failure.CLOSED, Failure.MISSING, Failure.READ_ONLY})
 
 
@@ -163,7 +163,7 @@ def guard(access: Access) -> Middleware:
         found = await access.recognise(request.headers)
         if isinstance(found, Caller) and not (found.may_change or _reads(request)):
             access.failed(Failure.READ_ONLY, request.remote or "")
-            return _refused(403, f"{found.name!r} may read only")
+            return _refused(f"{found.name!r} may read only")
         if isinstance(found, Failure):
             return _failed(found, access.failed(found, request.remote or ""))
         request[BY] = found.name
@@ -211,13 +211,13 @@ def _tokens(rules: TokenRules) -> TokenCheck:
 
 def _failed(reason: Failure, retry_seconds: int | None) -> web.Response:
     if reason is Failure.CLOSED:
-        return _refused(403, "no admin key is configured, so the admin API is closed")
+        return _refused("no admin key is configured, so the admin API is closed")
     if retry_seconds is not None:
-        detail = "too many wrong keys or tokens from this address; a valid one still passes"
-        return _refused(429, detail, **{"Retry-After": str(retry_seconds)})
-    return _refused(403, "expected a valid key in X-Admin-Key, or a valid token in Authorization: Bearer")
+        detail = "too many failures from this address; a valid key or token still passes"
+        return _refused(detail, **{"Retry-After": str(retry_seconds)})
+    return _refused("expected a valid key in X-Admin-Key, or a valid token in Authorization: Bearer")
 
 
-def _refused(status: int, detail: str, **headers: str) -> web.Response:
+def _refused(detail: str, **headers: str) -> web.Response:
     headers |= {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"}
-    return web.Response(status=status, body=problem(status, detail), headers=headers)
+    return web.Response(status=403, body=problem(403, detail), headers=headers)

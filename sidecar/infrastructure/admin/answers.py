@@ -7,8 +7,9 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from sidecar.application.clients import ChangedMeanwhile, Conflict, NotFound
+from sidecar.application.known_clients import ChangedMeanwhile, Conflict, NotFound
 from sidecar.application.ports import StoreUnavailable
+from sidecar.application.searching import TooManySearches
 from sidecar.domain.errors import InvalidValue
 from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
 from sidecar.infrastructure.validation import Malformed, Rejected
@@ -74,6 +75,8 @@ async def as_problems(request: web.Request, handler: Handler) -> web.StreamRespo
         return problem_answer(409, str(error))
     except ChangedMeanwhile as error:
         return problem_answer(412, str(error))
+    except TooManySearches as error:
+        return problem_answer(503, str(error))
     except StoreUnavailable as error:
         _log.warning("the store is away", extra={"error": str(error)})
         return problem_answer(

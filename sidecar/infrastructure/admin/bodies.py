@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from sidecar.application.clients import Source
+from sidecar.application.known_clients import Source
 from sidecar.application.usage import IdentifierCount
 from sidecar.domain.decision import Reason
 from sidecar.domain.rule import Client, Enforcement, Mode, Rule
@@ -86,15 +86,24 @@ class ShownEnforcement(BaseModel):
     source: Literal["file", "api"]
 
 
+class ClientOrigin(BaseModel):
+    """Where a client comes from, and the file that defines it, if one does."""
+
+    source: Source
+    file: str | None
+
+
 class ShownConfiguration(BaseModel):
-    """What is in force of the files. `problems` is what is wrong with them as they are now."""
+    """What is in force. `problems` is what is wrong with the files as they are now."""
 
     settings: Annotated[
-        dict[str, Any], Field(description="As in the file, completed; secrets are shown as ***.")
+        dict[str, Any],
+        Field(description="As in the file, completed, and as the process runs; secrets are shown as ***."),
     ]
+    enforcement: ShownEnforcement
     files: list[str]
-    clients: Annotated[dict[str, str], Field(description="The file of each client that a file defines.")]
-    warnings: list[str]
+    clients: Annotated[dict[str, ClientOrigin], Field(description="Of all clients in force, by id.")]
+    warnings: Annotated[list[str], Field(description="Also what of the files needs a restart.")]
     problems: list[str]
 
 

@@ -1,12 +1,14 @@
 """Clients and their policies. What is changed here is kept in the store and stands above the files."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from aiohttp import web
 
-from sidecar.application.clients import ClientDirectory, KnownClient, rule_of
+from sidecar.application.clients import ANY, ClientDirectory
+from sidecar.application.known_clients import ChangedMeanwhile, Conflict, KnownClient, rule_of
 from sidecar.domain.rule import Client, Rule
 from sidecar.infrastructure.admin.access import BY
 from sidecar.infrastructure.admin.answers import integer_query, json_answer, json_object, merged
@@ -30,7 +32,8 @@ class ClientRoutes:
         return json_answer(200, {"clients": [_client(one) for one in page], "next": following})
 
     async def create_client(self, request: web.Request) -> web.Response:
-        created = await self._directory.create(_read_client(await request.read()), request[BY])
+        client = await _thorough(_read_client, json_object(await request.read()))
+        created = await self._directory.create(client, request[BY])
         return _with_etag(201, created, Location=f"/v1/clients/{created.client.id}")
 
     async def read_client(self, request: web.Request) -> web.Response:
@@ -38,12 +41,20 @@ class ClientRoutes:
 
     async def replace_client(self, request: web.Request) -> web.Response:
         body = _same_id(json_object(await request.read()), request.match_info["client_id"])
-        client = _read_client(json.dumps(body).encode())
+        client = await _thorough(_read_client, _writable(body))
+        if request.headers.get("If-None-Match", "").strip() == ANY:
+            return _with_etag(201, await self._made_anew(client, request[BY]))
         return _with_etag(200, await self._directory.put(client, _if_match(request), request[BY]))
+
+    async def _made_anew(self, client: Client, by: str) -> KnownClient:
+        try:
+            return await self._directory.create(client, by)
+        except Conflict as error:
+            raise ChangedMeanwhile(str(error)) from error
 
     async def change_client(self, request: web.Request) -> web.Response:
         client_id = request.match_info["client_id"]
-        patch = _same_id(json_object(await request.read()), client_id)
+        patch = _writable(_same_id(json_object(await request.read()), client_id))
 
         def change(client: Client) -> Client:
             return _read_client(json.dumps(merged(dump(client), patch)).encode())
@@ -85,13 +96,8 @@ class ClientRoutes:
         )
 
     async def delete_policy(self, request: web.Request) -> web.Response:
-        await self._directory.change_rule(
-            request.match_info["client_id"],
-            request.match_info["policy_id"],
-            lambda old: None,
-            _if_match(request),
-            request[BY],
-        )
+        client_id, policy_id = request.match_info["client_id"], request.match_info["policy_id"]
+        await self._directory.delete_rule(client_id, policy_id, _if_match(request), request[BY])
         return web.Response(status=204)
 
     async def _changed_policy(self, request: web.Request, change: Callable[[Rule], Rule]) -> web.Response:
@@ -114,10 +120,22 @@ def _page(request: web.Request, ids: list[str], values: list[T]) -> tuple[list[T
     return page, ids[start + limit - 1] if start + limit < len(ids) else None
 
 
-def _if_match(request: web.Request) -> str | None:
-    """The state that the caller has seen; `*` and no header stand for any."""
-    written = request.headers.get("If-Match", "*").strip()
-    return None if written == "*" else written.strip('"')
+def _if_match(request: web.Request) -> frozenset[str] | None:
+    """The states that the caller would change (RFC 9110 section 13.1.1); a weak tag never matches."""
+    if "If-Match" not in request.headers:
+        return None
+    tags = (tag.strip() for tag in ",".join(request.headers.getall("If-Match")).split(","))
+    return frozenset(tag.strip('"') for tag in tags if not tag.startswith("W/"))
+
+
+def _writable(body: dict[str, Any]) -> dict[str, Any]:
+    """Without what is only read, so that what was read may be sent back."""
+    return {name: value for name, value in body.items() if name not in ("created_at", "source")}
+
+
+async def _thorough(read: Callable[[bytes], Client], body: dict[str, Any]) -> Client:
+    """In a thread: a client may have thousands of rules, and decisions are to go on."""
+    return await asyncio.to_thread(read, json.dumps(body).encode())
 
 
 def _same_id(body: dict[str, Any], path_id: str) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 from aiohttp import web
 
-from sidecar.application.clients import ClientDirectory, rule_of
+from sidecar.application.clients import ClientDirectory
+from sidecar.application.known_clients import rule_of
 from sidecar.application.usage import CounterUsage
 from sidecar.domain.ruleset import ALL_RULES
 from sidecar.infrastructure.admin.access import BY
@@ -51,6 +52,8 @@ class CounterRoutes:
         if identifier is None:
             await self._directory.reset(client.id, policy or ALL_RULES, request[BY])
             return json_answer(200, {"deleted": None})
-        deleted = await self._usage.forget(client, rules, identifier)
-        await self._directory.note(request[BY], "counters.reset", f"{client.id}/{policy or ALL_RULES}/…")
-        return json_answer(200, {"deleted": deleted})
+        found = await self._usage.find(client, rules, identifier)
+        # Before it is done, so that nothing is done that is not in the list.
+        subject = f"{client.id}/{policy or ALL_RULES}/{found.shown}"
+        await self._directory.note(request[BY], "counters.reset", subject)
+        return json_answer(200, {"deleted": await self._usage.forget(found.checks)})

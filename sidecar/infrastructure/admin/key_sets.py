@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import aiohttp
@@ -106,8 +107,7 @@ class FileKeys:
             return
         self._stamp = stamp  # taken before reading: what is written meanwhile shows at the next look
         try:
-            with self._path.open("rb") as file:
-                self._keys = KeySet(file.read(MAX_BYTES + 1), self._algorithms)
+            self._keys = KeySet(_content(self._path), self._algorithms)
         except (OSError, ValueError) as error:
             _keep(error)
 
@@ -164,6 +164,14 @@ def _usable(key: dict[str, Any], algorithm: str) -> jwt.PyJWK | None:
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
     return usable
+
+
+def _content(path: Path) -> bytes:
+    """At most one byte too many, of a regular file: opening a FIFO would wait for someone who writes."""
+    if not S_ISREG(path.stat().st_mode):
+        raise ValueError("it is no regular file")
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def _stamp(path: Path) -> Stamp | None:

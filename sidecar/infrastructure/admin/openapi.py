@@ -29,7 +29,8 @@ _PATH_PARAMETERS = {
 }
 _ERRORS = {
     400: "No JSON object, or something else that cannot be read.",
-    403: "No valid key or token, one that may only read, or none is configured.",
+    403: "No valid key or token, one that may only read, or none is configured. With `Retry-After`: too many "
+    "failures from this address; a valid key or token still passes.",
     404: "There is no such thing.",
     405: "This path takes other methods.",
     409: "It contradicts what is there; `detail` says how.",
@@ -37,12 +38,11 @@ _ERRORS = {
     413: "The body has more than 1 MiB.",
     417: "An `Expect` other than `100-continue`.",
     422: "Wrong fields; `errors` names each.",
-    429: "Too many wrong keys or tokens from this address; a valid one still passes.",
     503: "The store is away.",
 }
 #: The name of each in the document.
 _ERROR = "Error{}"
-_ERROR_HEADERS = {405: ("Allow",), 429: ("Retry-After",)}
+_ERROR_HEADERS = {403: ("Retry-After",), 405: ("Allow",)}
 _HEADERS = {
     "Allow": ("string", "The methods that the path takes."),
     "ETag": ("string", "Names this state of the client, for `If-Match`."),
@@ -137,8 +137,9 @@ def _errors(operation: Operation) -> list[int]:
         errors |= {400, 413}
     if operation.tag is not Tag.DATA:
         errors.add(417)
+        errors |= set() if operation.query is None else {422}
     if _keyed(operation):
-        errors |= {403, 429}
+        errors.add(403)
     return sorted(errors)
 
 

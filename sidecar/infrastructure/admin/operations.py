@@ -1,5 +1,6 @@
 """What operators switch, read again and look up: enforcement, the configuration, who changed what."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
@@ -7,17 +8,20 @@ from typing import Any
 from aiohttp import web
 
 from sidecar.application.clients import ClientDirectory
+from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.rule import Enforcement
 from sidecar.infrastructure.admin.access import BY
 from sidecar.infrastructure.admin.answers import integer_query, json_answer, json_object
 from sidecar.infrastructure.validation import Rejected
 
+_log = logging.getLogger("sidecar.admin")
+
 
 class OperationRoutes:
     """The global switch, the configuration and the audit list.
 
-    `configuration` gives the effective one with its secrets masked; `reload` reads the files again and gives
-    what was taken over, or raises `Rejected` with what is wrong with them.
+    `configuration` gives what is in force of the files, its secrets masked; `reload` reads the files again
+    and gives the same of what was taken over, or raises `Rejected` with what is wrong with them.
     """
 
     def __init__(
@@ -47,10 +51,16 @@ class OperationRoutes:
         return web.Response(status=204)
 
     async def read_configuration(self, request: web.Request) -> web.Response:
-        return json_answer(200, self._configuration())
+        return json_answer(200, self._effective(self._configuration()))
 
     async def reload(self, request: web.Request) -> web.Response:
-        return json_answer(200, await self._reload())
+        try:
+            reloaded = await self._reload()
+        except Rejected as error:
+            await self._note_reload(request, f"refused: {_counted(len(error.located), 'problem')}")
+            raise
+        await self._note_reload(request, f"taken over: {_counted(len(reloaded['files']), 'file')}")
+        return json_answer(200, self._effective(reloaded))
 
     async def read_audit(self, request: web.Request) -> web.Response:
         skip, limit = (
@@ -60,6 +70,34 @@ class OperationRoutes:
         entries = await self._directory.audit(skip, limit)
         return json_answer(200, {"entries": [asdict(one) | {"at": one.at.isoformat()} for one in entries]})
 
+    async def _note_reload(self, request: web.Request, outcome: str) -> None:
+        """Where the store is away, that is no reason to leave a mistake in force until it is back."""
+        try:
+            await self._directory.note(request[BY], "configuration.reload", outcome)
+        except StoreUnavailable as error:
+            told = {"by": request[BY], "outcome": outcome, "error": str(error)}
+            _log.warning("a reload could not be noted in the audit list", extra=told)
+
+    def _effective(self, files: dict[str, Any]) -> dict[str, Any]:
+        """What is in force of the files, and what the API has put above them."""
+        switch = self._switch()
+        return {
+            **files,
+            "settings": files["settings"] | {"enforcement": switch["enforcement"]},
+            "enforcement": switch,
+            "clients": {
+                known.client.id: {"source": known.source, "file": files["clients"].get(known.client.id)}
+                for known in self._directory.all()
+            },
+        }
+
     def _enforcement(self) -> web.Response:
+        return json_answer(200, self._switch())
+
+    def _switch(self) -> dict[str, str]:
         source = "api" if self._directory.enforcement_is_set else "file"
-        return json_answer(200, {"enforcement": self._directory.enforcement, "source": source})
+        return {"enforcement": self._directory.enforcement, "source": source}
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -4,7 +4,8 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from sidecar.application.clients import ClientDirectory, NotFound
+from sidecar.application.clients import ClientDirectory
+from sidecar.application.known_clients import NotFound
 from sidecar.application.user_rates import UserRates, one_endpoint, user_number
 from sidecar.infrastructure.admin.access import BY
 from sidecar.infrastructure.admin.answers import json_answer
@@ -23,10 +24,10 @@ class RateRoutes:
         if user is None:
             raise NotFound("there is no such user: expected a positive whole number, in ASCII digits")
         endpoint = _endpoint(request)
-        deleted = await self._rates.reset(user, endpoint)
         subject = f"/rate/{user}" if endpoint is None else f"/rate/{user}/{endpoint}"
+        # Before it is done: what was forgotten until the store went away is in the list, too.
         await self._directory.note(request[BY], "counters.reset", subject)
-        return json_answer(200, {"deleted": deleted})
+        return json_answer(200, {"deleted": await self._rates.reset(user, endpoint)})
 
 
 def _endpoint(request: web.Request) -> str | None:

@@ -1,5 +1,6 @@
 """What a row of the table of routes says: enough to serve it and to describe it."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from sidecar.infrastructure.admin.access import only_reads
+from sidecar.infrastructure.validation import Rejected
 
 Schema = dict[str, Any]
 Expect = Callable[[web.Request], Awaitable[None]]
@@ -75,12 +77,36 @@ class Operation:
     #: Viewers may send it although it is a POST.
     only_reads: bool = False
 
+    @property
+    def query(self) -> frozenset[str] | None:
+        """The parameters that its query may have, each once; `None` where nothing depends on the query.
+
+        Whoever deletes with a misspelt parameter would delete more than was meant.
+        """
+        names = frozenset(each.name for each in self.parameters if each.where == "query")
+        return names if names or self.method == "DELETE" else None
+
     def route(self, expect: Expect) -> web.RouteDef:
         """As the router takes it; HEAD comes with GET."""
         if self.handler is None:
             raise ValueError(f"{self.path} is not served here")
-        handler = only_reads(self.handler) if self.only_reads else self.handler
+        handler = self.handler if self.query is None else _checking_query(self.handler, self.query)
+        handler = only_reads(handler) if self.only_reads else handler
         options: dict[str, Any] = {"expect_handler": expect}
         if self.method == "GET":
             return web.get(self.path, handler, **options)
         return web.route(self.method, self.path, handler, **options)
+
+
+def _checking_query(handler: Handler, names: frozenset[str]) -> Handler:
+    async def checking(request: web.Request) -> web.StreamResponse:
+        given = Counter(request.query.keys())
+        problems = {name: "unknown parameter" for name in given if name not in names}
+        problems |= {
+            name: f"expected it once, got it {given[name]} times" for name in names if given[name] > 1
+        }
+        if problems:
+            raise Rejected(((name,), problem) for name, problem in sorted(problems.items()))
+        return await handler(request)
+
+    return checking

@@ -73,7 +73,7 @@ class Tokens:
                 issuer=rules.issuer,
                 leeway=rules.leeway_seconds,
                 options={
-                    "require": ["exp"],
+                    "require": ["exp", "sub"],  # without a subject the audit list could not say who
                     "verify_aud": rules.audience is not None,
                     "enforce_minimum_key_length": True,
                 },
@@ -113,8 +113,8 @@ def _header(token: str) -> dict[str, Any] | None:
 
 
 def _caller(claims: dict[str, Any]) -> Caller | Failure:
-    subject, role = claims.get("sub", ""), claims.get("role")
-    if len(subject) > _MAX_SUBJECT_LENGTH or not subject.isprintable():
+    subject, role = claims["sub"], claims.get("role")
+    if not subject.strip() or len(subject) > _MAX_SUBJECT_LENGTH or not subject.isprintable():
         return Failure.CLAIMS
     if role not in _ROLES:
         return Failure.ROLE

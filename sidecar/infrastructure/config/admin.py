@@ -83,7 +83,7 @@ class Jwt(Strict):
     @classmethod
     def _is_absolute(cls, path: str | None) -> str | None:
         if path is not None and (not Path(path).is_absolute() or "\0" in path):
-            raise ValueError(f"expected an absolute path, got {path!r}")
+            raise ValueError("expected an absolute path")
         return path
 
     @model_validator(mode="after")
@@ -112,15 +112,15 @@ class Admin(Strict):
         default=10,
         ge=1,
         le=1000,
-        description="Wrong keys and tokens of one address that are answered 403; further ones 429.",
+        description="Wrong keys and tokens of one address before further ones are told when to come again.",
     )
 
     @field_validator("keys")
     @classmethod
     def _named_apart(cls, keys: tuple[AdminKey, ...]) -> tuple[AdminKey, ...]:
         names = [key.name for key in keys]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"the name {twice!r} stands twice")
+        if len(set(names)) < len(names):
+            raise ValueError("expected another name for each key")
         return tuple(key for key in keys if key.key)
 
     @field_validator("jwt")

@@ -11,6 +11,7 @@ from sidecar.infrastructure.config.clients import Placed
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
 from sidecar.infrastructure.config.schema import Identity, Settings
+from sidecar.infrastructure.explanation import did_you_mean
 
 _ENCODED_SLASH = re.compile(r"%2F|%5C|\\")
 
@@ -20,6 +21,7 @@ def warnings(settings: Settings, main: Document, placed: Sequence[Placed]) -> It
     if settings.enforcement is Enforcement.OFF:
         yield main.problem(("enforcement",), "is off: no request is limited")
     yield from _hosts_alone(settings, placed)
+    yield from _undefined_default(settings, main, placed)
     for one in placed:
         if one.client:
             yield from _of_client(one, one.client, settings)
@@ -31,6 +33,22 @@ def _hosts_alone(settings: Settings, placed: Sequence[Placed]) -> Iterator[Probl
         yield user.problem(
             "hosts", message="without a default_client, requests for other hosts are not limited"
         )
+
+
+def _undefined_default(settings: Settings, main: Document, placed: Sequence[Placed]) -> Iterator[Problem]:
+    """No error: the API may have made that client, or be about to."""
+    name, where = settings.default_client, "default_client"
+    if name is None or any(one.id == name for one in placed):
+        return
+    named, alike = repr(name), did_you_mean(name, _written_ids(placed))
+    if origin := main.origins.get((where,)):  # what comes from outside is not repeated
+        named, alike = origin.reference, ""
+    message = f"no file defines {named}: until the API makes it, the requests that it is for are not limited"
+    yield Problem(main.path, main.line((where,)), where, message + alike)
+
+
+def _written_ids(placed: Sequence[Placed]) -> list[str]:
+    return [one.id for one in placed if one.id and (*one.location, "id") not in one.document.origins]
 
 
 def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Problem]:

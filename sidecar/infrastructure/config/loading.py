@@ -20,7 +20,6 @@ from sidecar.infrastructure.config.problems import ConfigurationError, Problem
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.config.substitution import Origin
 from sidecar.infrastructure.config.yaml_source import read_document
-from sidecar.infrastructure.explanation import did_you_mean
 from sidecar.infrastructure.validation import Rejected, reader
 
 _read_settings = reader(Settings)
@@ -62,7 +61,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Configuration:
         found = read_clients(document)
         placed += found[0]
         problems += found[1]
-    problems += [*conflicts(placed), *_unknown_default(main, placed, documents)]
+    problems += conflicts(placed)
     if problems or settings is None:
         raise ConfigurationError(_in_order(problems, documents))
     return _configuration(settings, documents, placed, partial(load, path, dict(environ)))
@@ -151,17 +150,6 @@ def _other_keys(document: Document) -> list[Problem]:
     keys = document.value if isinstance(document.value, dict) else {}
     message = "unknown key; a file that clients_from names has the key clients alone"
     return document.found([((key,), message) for key in keys if key != "clients"])
-
-
-def _unknown_default(
-    main: Document, placed: Sequence[Placed], documents: Sequence[Document]
-) -> Iterator[Problem]:
-    name = main.value.get("default_client") if isinstance(main.value, dict) else None
-    ids = {one.id for one in placed if one.id is not None}
-    # Where a file or a client's id could not be read, the client may well be there.
-    readable = all(document.value is not None for document in documents)
-    if isinstance(name, str) and name not in ids and readable and all(one.id for one in placed):
-        yield main.problem(("default_client",), f"no client has the id {name!r}" + did_you_mean(name, ids))
 
 
 def _in_order(

@@ -10,7 +10,8 @@ from sidecar.domain.rule import Client
 from sidecar.infrastructure.validation import dump
 
 MASK = "***"
-_USER = re.compile(r"//[^@/?#]*@")
+#: Up to the last @: one may stand in a password.
+_USER = re.compile(r"//[^/?#]*@")
 
 
 def masked(settings: BaseModel) -> dict[str, Any]:

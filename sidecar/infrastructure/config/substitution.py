@@ -3,7 +3,9 @@
 What comes from outside may be a secret, so each text remembers what must not be repeated in a message.
 """
 
+import errno
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +30,9 @@ class Origin:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file of at most 16 MiB; raises `Unreadable`."""
+    """The text of a regular UTF-8 file of at most 16 MiB; raises `Unreadable`."""
     try:
+        _check_regular(path)
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -42,6 +45,13 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Unreadable(f"is not UTF-8: byte {error.start + 1} cannot be read") from error
+
+
+def _check_regular(path: Path) -> None:
+    """Before it is opened: opening a FIFO waits for someone who writes, reading a device need not end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a directory, opening says what it is
+        raise OSError(errno.EINVAL, "no regular file")
 
 
 class Substitution:

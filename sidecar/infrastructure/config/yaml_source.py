@@ -17,7 +17,7 @@ import yaml
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
 from sidecar.infrastructure.config.substitution import Origin, Substitution, Unreadable, read_text
-from sidecar.infrastructure.explanation import Location
+from sidecar.infrastructure.explanation import Location, is_secret
 
 MAX_NODES = 1_000_000
 MAX_DEPTH = 100
@@ -103,6 +103,12 @@ def _syntax_problem(path: Path, text: str, error: yaml.YAMLError) -> Problem:
     return Problem(path, line, "", message)
 
 
+def _no_tag(node: yaml.Node, location: Location) -> str:
+    """A secret that begins with `!` is a tag to YAML, unless it is quoted."""
+    tag = "a tag (quote a text that begins with '!')" if is_secret(location) else f"the tag {node.tag}"
+    return f"{tag} has no meaning here"
+
+
 class _Builder:
     """Walks the node graph once; each alias is walked again, which is why nodes are counted."""
 
@@ -152,7 +158,7 @@ class _Builder:
             return [self._value(child, (*location, index)) for index, child in enumerate(node.value)]
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_YAML}map":
             return self._mapping(node, location)
-        return self._tell(location, node, f"the tag {node.tag} has no meaning here")
+        return self._tell(location, node, _no_tag(node, location))
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -193,7 +199,7 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         if node.tag not in _SCALARS:
-            return self._tell(location, node, f"the tag {node.tag} has no meaning here")
+            return self._tell(location, node, _no_tag(node, location))
         text = node.value
         if "${" in text:
             try:

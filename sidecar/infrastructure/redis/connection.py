@@ -18,15 +18,17 @@ from sidecar.application.ports import StoreUnavailable
 MAX_CONNECTIONS = 16
 
 
-def connect(url: str, give_up_seconds: float) -> "Redis":
+def connect(url: str, give_up_seconds: float, max_connections: int = MAX_CONNECTIONS) -> "Redis":
     """A client for a `redis://`, `rediss://` or `unix://` URL; connects when first used.
+
+    It has connections of its own, so nobody waits for those who use another one.
 
     After `give_up_seconds` without an answer a connection is closed, so that a late reply never reaches
     another caller.
     """
     pool = BlockingConnectionPool.from_url(
         url,
-        max_connections=MAX_CONNECTIONS,
+        max_connections=max_connections,
         timeout=give_up_seconds,
         socket_timeout=give_up_seconds,
         socket_connect_timeout=give_up_seconds,

@@ -11,16 +11,17 @@ Beside it the audit list, newest first. Both have one hash tag, so that a cluste
 channel of the hash's name announces changes.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 
 from redis.asyncio import Redis
 
 from sidecar.application.ports import AuditEntry, ControlState, StoredClient
-from sidecar.domain.rule import Client, Enforcement
+from sidecar.domain.rule import ID_PATTERN, Client, Enforcement
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.connection import translated
 from sidecar.infrastructure.redis.counters import LAYOUT
@@ -41,6 +42,7 @@ class RedisControlStore:
         self._redis = redis
         self._key = f"{prefix}:{LAYOUT}:{{control}}"
         self._change = Script(redis, scripts.change_control())
+        self._clients: Mapping[str, StoredClient] = {}
 
     async def version(self) -> str:
         with translated():
@@ -49,7 +51,11 @@ class RedisControlStore:
     async def load(self) -> ControlState:
         with translated():
             stored = await self._redis.hgetall(self._key)
-        return _state({_text(name): value for name, value in stored.items()})
+        fields = {_text(name): _text(value) for name, value in stored.items()}
+        # In a thread: a client may have thousands of rules, and decisions are to go on.
+        state = await asyncio.to_thread(_state, fields, self._clients)
+        self._clients = state.clients
+        return state
 
     async def replace_client(
         self, client_id: str, old: StoredClient | None, new: StoredClient | None, entry: AuditEntry
@@ -87,36 +93,46 @@ class RedisControlStore:
             return int(await self._change([self._key, f"{self._key}:audit"], arguments)) > 0
 
 
-def _state(fields: Mapping[str, bytes | str]) -> ControlState:
-    """What can be read of it: one broken field takes no other down."""
+def _state(fields: Mapping[str, str], before: Mapping[str, StoredClient]) -> ControlState:
+    """What can be read of it: one broken field takes no other down. What is as it was is not read again."""
     clients: dict[str, StoredClient] = {}
+    unreadable: dict[str, StoredClient] = {}
     resets: dict[tuple[str, str], int] = {}
     for name, value in fields.items():
         kind, _, rest = name.partition(":")
-        if kind == "client" and (found := _read(rest, value)):
-            clients[rest] = found
-        elif kind == "resets" and (times := _text(value)).isdecimal():
+        if kind == "client":
+            known = before.get(rest)
+            found = known if known and known.version == value else _read(rest, value)
+            if found:
+                clients[rest] = found
+            elif ID_PATTERN.fullmatch(rest):
+                unreadable[rest] = StoredClient(Client(id=rest), datetime.now(UTC), version=value)
+        elif kind == "resets" and value.isdecimal():
             client_id, _, rule_id = rest.partition(":")
-            resets[client_id, rule_id] = int(times)
-    switch = _text(fields.get("enforcement", ""))
-    if switch and switch not in list(Enforcement):
-        _log.error("the stored enforcement is unreadable and left out", extra={"stored": switch})
+            resets[client_id, rule_id] = int(value)
     return ControlState(
-        version=_text(fields.get("version", "")),
+        version=fields.get("version", ""),
         clients=clients,
+        unreadable=unreadable,
         resets=resets,
-        enforcement=Enforcement(switch) if switch in list(Enforcement) else None,
+        enforcement=_switch(fields.get("enforcement", "")),
     )
+
+
+def _switch(stored: str) -> Enforcement | None:
+    if stored and stored not in list(Enforcement):
+        _log.error("the stored enforcement is unreadable and left out", extra={"stored": stored})
+        return None
+    return Enforcement(stored) if stored else None
 
 
 def _written(stored: StoredClient) -> str:
     return json.dumps({"created_at": stored.created_at.isoformat(), "client": dump(stored.client)})
 
 
-def _read(client_id: str, stored: bytes | str) -> StoredClient | None:
+def _read(client_id: str, text: str) -> StoredClient | None:
     """What is stored, or `None` with an error in the log: one broken client takes no other down."""
     try:
-        text = _text(stored)
         fields = json.loads(text)
         client = _read_client(json.dumps(fields["client"]))
         if client.id != client_id:

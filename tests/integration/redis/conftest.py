@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -41,6 +42,12 @@ async def redis(store_url: str) -> AsyncIterator[Redis]:
     """A client as the product makes it, on a Valkey and on a Redis."""
     async with connect(store_url, PATIENCE_SECONDS) as client:
         yield client
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def binary(request: pytest.FixtureRequest) -> Path:
+    """The program of a server."""
+    return require(request.param)
 
 
 @pytest.fixture(params=["valkey", "redis"])

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from sidecar.application.clients import ClientDirectory, Conflict
+from sidecar.application.clients import ClientDirectory
+from sidecar.application.known_clients import Conflict
 from sidecar.application.ports import AuditEntry, StoredClient, StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.rule import Client, Enforcement
@@ -243,12 +244,14 @@ async def test_no_edit_of_a_hundred_on_two_replicas_is_lost(store_url: str, key_
 async def test_what_is_stored_and_cannot_be_read_is_no_endless_race(
     store: RedisControlStore, redis: Redis, key_prefix: str
 ) -> None:
-    """Whoever would replace it is told, instead of trying for ever; other clients are changed as ever."""
+    """A client is replaced or deleted like any other; whoever would change the switch is told."""
     directory = directory_on(store)
     await redis.hset(f"{key_prefix}:v1:{{control}}", mapping={"client:a": "{", "enforcement": "sometimes"})
     async with asyncio.timeout(PATIENCE_SECONDS):
-        with pytest.raises(Conflict, match="cannot be read"):
-            await directory.create(Client(id="a"), "ops")
+        assert (await directory.create(Client(id="a"), "ops")).client == Client(id="a")
+        await redis.hset(f"{key_prefix}:v1:{{control}}", mapping={"client:c": "{", "version": "7"})
+        await directory.delete("c", None, "ops")
+        assert not await redis.hexists(f"{key_prefix}:v1:{{control}}", "client:c")
         with pytest.raises(Conflict, match="cannot be read"):
             await directory.enforce(Enforcement.OFF, "ops")
         assert (await directory.create(Client(id="b"), "ops")).client == Client(id="b")

@@ -283,3 +283,9 @@ async def test_a_file_that_is_not_there_yet_is_found_when_it_comes(tmp_path: Pat
     (tmp_path / "keys.json").write_bytes(make.key_set(make.jwk("one")))
     clock.now += 1
     assert await tokens.caller(make.signed("one")) == IN
+
+
+async def test_a_file_that_is_a_pipe_is_not_opened(tmp_path: Path, clock: Clock) -> None:
+    """Opening it would stop everything."""
+    os.mkfifo(tmp_path / "keys.json")
+    assert await file_tokens(tmp_path / "keys.json", clock).caller(make.signed("one")) is Failure.UNKNOWN_KEY

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.application.clients import (
+from sidecar.application.clients import ClientDirectory
+from sidecar.application.known_clients import (
     ChangedMeanwhile,
-    ClientDirectory,
     Conflict,
     FileClient,
     KnownClient,
@@ -152,7 +152,7 @@ async def test_rules_are_added_changed_and_deleted(directory: Directory) -> None
     changed = await directory.change_rule("f", "r", lambda old: replace(old, id="x", limit=6), None, "ops")
     assert changed == rule("r", limit=6)
     assert directory.get("f").client.rules == (rule("r", limit=6), added)
-    assert await directory.change_rule("f", "r", lambda old: None, None, "ops") is None
+    await directory.delete_rule("f", "r", None, "ops")
     assert directory.get("f").client.rules == (added,)
     with pytest.raises(Conflict, match="id of its own"):
         await directory.add_rule("f", replace(added, id="", limit=1), None, "ops")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.application.clients import ClientDirectory, FileClient, NotFound
+from sidecar.application.clients import ClientDirectory
+from sidecar.application.known_clients import FileClient, NotFound
 from sidecar.application.ports import AuditEntry, ControlState, StoredClient, StoreUnavailable
 from sidecar.domain.rule import Client, Enforcement
 from sidecar.domain.ruleset import Policy, RuleSet
@@ -160,7 +161,7 @@ async def test_every_change_says_who_did_what(published: Published, store: Memor
     await directory.create(Client(id="a"), "ann")
     await directory.put(Client(id="a", name="A"), None, "bob")
     await directory.add_rule("a", rule("r"), None, "ann")
-    await directory.change_rule("a", "r", lambda old: None, None, "ann")
+    await directory.delete_rule("a", "r", None, "ann")
     await directory.delete("a", None, "bob")
     await directory.enforce(SHADOW, "ann")
     await directory.reset("f", "r", "bob")
@@ -171,7 +172,7 @@ async def test_every_change_says_who_did_what(published: Published, store: Memor
         ("ann", "client.create", "a", None, "<a>"),
         ("bob", "client.replace", "a", "<a>", "<a>"),
         ("ann", "policy.create", "a", "<a>", "<a>"),
-        ("ann", "policy.change", "a", "<a>", "<a>"),
+        ("ann", "policy.delete", "a/r", "<a>", "<a>"),
         ("bob", "client.delete", "a", "<a>", None),
         ("ann", "enforcement", "global", None, "shadow"),
         ("bob", "counters.reset", "f/r", None, None),

@@ -1,16 +1,20 @@
 """Looking at counters: whose, under which limit, and that nothing is charged by it."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sidecar.application import searching
 from sidecar.application import usage as usage_module
 from sidecar.application.ports import StoreUnavailable
+from sidecar.application.searching import Searches
 from sidecar.application.usage import Busiest, CounterUsage, IdentifierCount
+from sidecar.domain.identity import IdentifierReader
 from sidecar.domain.request import RequestMetadata, canonical_host
-from sidecar.domain.rule import Client, Mode, Rule
+from sidecar.domain.rule import Client, Mode, OnMissing, Rule
 from sidecar.domain.ruleset import MAX_CHECKS, RuleSet
 from tests.counters import MemoryStore
 from tests.decisions import rule
@@ -39,9 +43,13 @@ def usage(store: MemoryStore) -> CounterUsage:
 def used_with(
     store: MemoryStore, resets: dict[tuple[str, str], int], client: Client = CLIENT
 ) -> CounterUsage:
-    usage = CounterUsage(store)
+    usage = CounterUsage(Searches(store))
     usage.rule_set = RuleSet([client], resets=resets)
     return usage
+
+
+async def forgotten(usage: CounterUsage, client: Client, rules: Sequence[Rule], identifier: str) -> int:
+    return await usage.forget((await usage.find(client, rules, identifier)).checks)
 
 
 async def charge(store: MemoryStore, usage: CounterUsage, times: int = 1, **request: Any) -> None:
@@ -83,7 +91,7 @@ async def test_a_client_that_counts_nothing_needs_no_store(store: MemoryStore, u
     """It answers even while that is away."""
     store.problem = StoreUnavailable("away")
     assert await usage.counts(Client(id="c", rules=(EXEMPT,)), "ann") == [None]
-    assert await usage.forget(CLIENT, [EXEMPT], "ann") == 0
+    assert await forgotten(usage, CLIENT, [EXEMPT], "ann") == 0
     with pytest.raises(StoreUnavailable):
         await usage.counts(CLIENT)
 
@@ -166,7 +174,98 @@ async def test_an_identifiers_counters_are_forgotten_under_the_rules_that_are_na
 ) -> None:
     """Those of rules that cannot have it are left alone: resetting a caller must not lift a limit of all."""
     await counted(store, usage, [("ann", 1), ("bob", 1)])
-    assert await usage.forget(CLIENT, RULES, "ann") == 1
-    assert await usage.forget(CLIENT, RULES, "ann") == 0
-    assert await usage.forget(CLIENT, RULES[1:2], "bob") == 1
-    assert await usage.forget(replace(CLIENT, id="other"), RULES[1:2], "bob") == 0
+    assert await forgotten(usage, CLIENT, RULES, "ann") == 1
+    assert await forgotten(usage, CLIENT, RULES, "ann") == 0
+    assert await forgotten(usage, CLIENT, RULES[1:2], "bob") == 1
+    assert await forgotten(usage, replace(CLIENT, id="other"), RULES[1:2], "bob") == 0
+
+
+@pytest.mark.parametrize("identifier", ["2bb80d53", "u|2bb80d53", "secret", "u|secret"])
+async def test_an_identifier_is_found_as_it_is_sent_and_as_it_is_shown(
+    store: MemoryStore, identifier: str
+) -> None:
+    """And shown without the secret in it, either way."""
+    kind = ("user_id", "session_id") if "|" in identifier else "session_id"
+    client = Client(id="c", rules=(rule("s", identifier_type=kind),))
+    usage = used_with(store, {}, client)
+    await charge(store, usage, user_id="u", session_id="secret")
+    await charge(store, usage, user_id="u", session_id="other")
+    text, other = ("=u|=secret", "=u|=other") if "|" in identifier else ("=secret", "=other")
+    store.pages = [[other], [text, text]]
+    found = await usage.find(client, client.rules, identifier)
+    assert found.shown == identifier.replace("secret", "2bb80d53")
+    assert await usage.forget(found.checks) == 1
+    assert await usage.forget([*found.checks] * MAX_CHECKS) == 0
+
+
+async def test_an_identifier_that_several_rules_read_differently_is_shown_as_a_hash(
+    usage: CounterUsage,
+) -> None:
+    """It is a secret for one of them."""
+    client = Client(id="c", rules=(rule("u", identifier_type="user_id"), rule("s", "/s", "session_id")))
+    assert (await usage.find(client, client.rules, "secret")).shown == "2bb80d53"
+    assert (await usage.find(client, client.rules[:1], "ann")).shown == "ann"
+
+
+async def test_a_fallback_is_taken_as_it_is_shown(store: MemoryStore) -> None:
+    """By looks and by resets."""
+    client = Client(id="c", rules=(rule("s", identifier_type="session_id", on_missing=OnMissing.SHARED),))
+    usage = used_with(store, {}, client)
+    await charge(store, usage, 3, address=None)
+    assert await usage.counts(client, "~shared") == [3]
+    found = await usage.find(client, client.rules, "~shared")
+    assert (found.shown, await usage.forget(found.checks)) == ("~shared", 1)
+
+
+async def test_what_an_identifier_is_held_to_is_made_once_for_a_page(
+    store: MemoryStore, usage: CounterUsage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule may have tens of thousands of overrides, and a page a thousand identifiers."""
+    parsed: list[str] = []
+    parse = IdentifierReader.parse
+
+    def noting(self: IdentifierReader, written: str) -> tuple[str, ...]:
+        parsed.append(written)
+        return parse(self, written)
+
+    monkeypatch.setattr(IdentifierReader, "parse", noting)
+    store.pages = [[f"=user-{number}" for number in range(200)]]
+    await usage.busiest(CLIENT, RULES[1], 3)
+    assert len(parsed) <= len(RULES[1].overrides)
+
+
+async def test_a_search_among_other_keys_ends_after_so_many_steps(
+    store: MemoryStore, usage: CounterUsage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so, and counts what it looked at whether it counts or not."""
+    monkeypatch.setattr(usage_module, "MAX_STEPS", 3)
+    store.pages = [[], ["=gone"], [], ["=ann"]]
+    assert await usage.busiest(CLIENT, RULES[1], 5) == Busiest([], 1, complete=False)
+
+
+async def test_one_search_runs_at_a_time_and_others_do_not_wait_forever(
+    store: MemoryStore, usage: CounterUsage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are told to try again; looks that search nothing do not wait."""
+    monkeypatch.setattr(searching, "WAIT_SECONDS", 0.01)
+    going_on, running, most = asyncio.Event(), 0, 0
+    search = store.identifiers
+
+    async def slow(*asked: Any) -> tuple[int, list[str]]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await going_on.wait()
+        running -= 1
+        return await search(*asked)
+
+    monkeypatch.setattr(store, "identifiers", slow)
+    first = asyncio.create_task(usage.busiest(CLIENT, RULES[1], 3))
+    await asyncio.sleep(0)
+    with pytest.raises(searching.TooManySearches):
+        await usage.identifiers(CLIENT, RULES[1], 0)
+    assert await usage.counts(CLIENT, "ann") == [0, 0, None, None, None]
+    going_on.set()
+    await first
+    await asyncio.gather(*[usage.busiest(CLIENT, RULES[1], 3) for _ in range(5)])
+    assert most == 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sidecar.application.ports import StoreUnavailable
+from sidecar.application.searching import Searches
 from sidecar.application.user_rates import MAX_USER, UserEndpoint, UserRates, rate_rule
 from sidecar.domain.counters import MemoryCounters
 from sidecar.domain.decision import Check, Counted, Decision, Reason
@@ -71,7 +72,7 @@ class Seen:
 
 def rates(**attributes: Any) -> tuple[UserRates, Store, Seen]:
     store, seen = Store(), Seen()
-    made = UserRates(store, seen)
+    made = UserRates(store, seen, Searches(store))
     for name, value in attributes.items():
         setattr(made, name, value)
     return made, store, seen

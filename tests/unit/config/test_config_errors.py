@@ -1,5 +1,6 @@
 """What a wrong configuration answers: every problem with file, line, key and what was expected."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,7 +46,7 @@ ONE_PROBLEM = [
         "store: {key_prefix: 'a b'}",
         ":1: store.key_prefix: expected text that matches ^[A-Za-z0-9._-]{1,32}$, got 'a b'",
     ),
-    ("store:", ":1: store: expected an object, got null"),
+    ("store:", ":1: store: expected an object"),
     ("workers: 2", ":1: workers: expected 1: this version serves from one process, got 2"),
     (
         "listen: {authz: ':8000'}",
@@ -73,11 +74,6 @@ ONE_PROBLEM = [
     ("clients: 3", ":1: clients: expected a list, got 3"),
     ("clients: [3]", ":1: clients.0: expected an object, got 3"),
     ("clients:\n- name: x", ":2: clients.0.id: is required"),
-    ("default_client: b\nclients: [{id: a}]", ":1: default_client: no client has the id 'b'"),
-    (
-        "default_client: shp\nclients: [{id: shop}]",
-        ":1: default_client: no client has the id 'shp'; did you mean shop?",
-    ),
     ("workers: 1\nworkers: 1", ":2: workers: the key stands twice; the first is in line 1"),
     ("[a]: 1", ":1: ?: expected a key that is text"),
     ("workers: !int 1", ":1: workers: the tag !int has no meaning here"),
@@ -147,7 +143,7 @@ ONE_PROBLEM = [
     ),
     (
         "admin: {keys: [{name: a, key: ''}, {name: a, key: ''}]}",
-        ":1: admin.keys: the name 'a' stands twice",
+        ":1: admin.keys: expected another name for each key",
     ),
 ]
 
@@ -237,6 +233,24 @@ def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
     """A mount that went wrong often leaves a directory where the file should be."""
     with pytest.raises(ConfigurationError, match="cannot be read: is a directory"):
         load(tmp_path, {})
+
+
+@pytest.mark.parametrize("text", ["", "clients_from: pipe", "app_env: '${file:pipe}'"])
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, text: str) -> None:
+    """Opening a FIFO would wait for ever, and with it the reload and the end of the process."""
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / "pipe"
+    if text:
+        path = tmp_path / "sidecar.yaml"
+        path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"pipe.* cannot be read: no regular file"):
+        load(path, {})
+
+
+def test_a_device_is_no_configuration() -> None:
+    """One such as this never ends."""
+    with pytest.raises(ConfigurationError, match="/dev/zero: cannot be read: no regular file"):
+        load(Path("/dev/zero"), {})
 
 
 def test_text_that_is_no_utf8_names_the_byte(tmp_path: Path) -> None:

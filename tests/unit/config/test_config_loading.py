@@ -123,7 +123,15 @@ def test_values_from_outside_never_appear_in_messages(tmp_path: Path) -> None:
     assert not any(secret in message for secret in ("hunter2", "secret/", "pass", "host-name"))
 
 
-@pytest.mark.parametrize("written", ["store: {url: 's3cret://x'}", "admin: {keys: [{name: a, key: s3cret}]}"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "store: {url: 's3cret://x'}",
+        "store: 'redis://:s3cret@h'",
+        "store: {url: !s3cret x}",
+        "admin: {keys: [{name: a, key: s3cret}]}",
+    ],
+)
 def test_secrets_in_the_file_are_not_repeated(tmp_path: Path, written: str) -> None:
     """Keys and addresses with passwords in them may stand in the file itself."""
     assert "s3cret" not in refused(tmp_path, written)

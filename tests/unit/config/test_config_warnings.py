@@ -40,6 +40,25 @@ def test_hosts_without_a_default_client_are_warned_of(tmp_path: Path) -> None:
     assert warnings(tmp_path, f"default_client: a\n{text}") == []
 
 
+@pytest.mark.parametrize(("name", "alike"), [("b", ""), ("shp", "; did you mean shop?")])
+def test_a_default_client_of_no_file_is_warned_of(tmp_path: Path, name: str, alike: str) -> None:
+    """The API may have made it; were it an error, no reload would succeed any more."""
+    text = f"default_client: {name}\nclients:\n- id: shop\n  rules: [{ALL}]"
+    assert warnings(tmp_path, text) == [
+        f"sidecar.yaml:1: default_client: no file defines '{name}': until the API makes it, "
+        f"the requests that it is for are not limited{alike}"
+    ]
+
+
+def test_a_default_client_from_outside_is_not_repeated(tmp_path: Path) -> None:
+    """Whatever word it is, nor what is like it."""
+    path = tmp_path / "sidecar.yaml"
+    path.write_text(f"default_client: ${{D}}\nclients:\n- id: apis\n  rules: [{ALL}]\n- id: ${{C}}\n")
+    told = [str(each) for each in load(path, {"D": "api", "C": "other"}).warnings]
+    assert f"{path}:1: default_client: no file defines ${{D}}: until the API makes it, " in told[0]
+    assert "did you mean" not in told[0]
+
+
 def test_enforcement_that_is_off_is_warned_of(tmp_path: Path) -> None:
     """Globally, and for a client."""
     text = f"enforcement: off\nclients:\n- id: a\n  enforcement: off\n  rules: [{ALL}]"
