@@ -57,7 +57,7 @@ def test_an_entry_says_who_did_what_when_and_what_was_there_before_and_after(
     assert found == entries(pair[0])
     deleted, created, changed = found
     assert [one["by"] for one in found] == ["ops", "night-shift", "ops"]
-    assert [one["subject"] for one in found] == ["new", "new", "c"]
+    assert [one["subject"] for one in found] == ["new", "new", "c/all"]
     assert [one["action"] for one in found] == ["client.delete", "client.create", "policy.change"]
     assert (changed["before"]["rules"][0]["limit"], changed["after"]["rules"][0]["limit"]) == (10, 5)
     assert (created["before"], created["after"]["name"]) == (None, "New")

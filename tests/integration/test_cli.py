@@ -95,7 +95,16 @@ def test_check_warns_of_what_is_hardly_meant(file: Path, tmp_path: Path) -> None
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("what", ["missing", "directory", "binary", "empty"])
+def test_check_warns_of_a_default_client_that_no_file_defines(file: Path, tmp_path: Path) -> None:
+    """It may be one that the API made."""
+    file.write_text(GOOD.replace("default_client: c\n", "default_client: made\n"))
+    done = run("check", file, directory=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"warning: {file}:")
+    assert "default_client: no file defines 'made': until the API makes it" in done.stderr
+
+
+@pytest.mark.parametrize("what", ["missing", "directory", "pipe", "binary", "empty"])
 @pytest.mark.parametrize("name", ["check", "serve"])
 def test_a_file_that_cannot_be_read_is_one_line_and_exit_code_1(
     file: Path, tmp_path: Path, what: str, name: str
@@ -104,6 +113,8 @@ def test_a_file_that_cannot_be_read_is_one_line_and_exit_code_1(
     match what:
         case "directory":
             file.mkdir()
+        case "pipe":
+            os.mkfifo(file)
         case "binary":
             file.write_bytes(b"\xff\x00\xfe")
         case "empty":

@@ -262,3 +262,28 @@ async def test_twenty_reloads_under_load_leave_no_request_without_limiting(sidec
             last = await load.enforces(0, limit, mark, SECONDS)
     assert not load.without_limiting()
     assert not list(load.outdated(0, limits[-1], last))
+
+
+async def test_a_pipe_in_the_place_of_the_file_is_refused(sidecar: EditedSidecar) -> None:
+    """Nobody waits for who might write into it: neither a request, nor the next reload, nor the end."""
+    text = sidecar.text(clients=clients(5))
+    sidecar.file.unlink()
+    os.mkfifo(sidecar.file)
+    await sidecar.refuses(1)
+    assert limit_of(sidecar) == 1000
+    renamed_over(sidecar.file, text)
+    await in_force(sidecar, 5)
+    assert sidecar.is_good()
+
+
+async def test_the_default_client_may_be_one_that_the_api_made(sidecar: EditedSidecar) -> None:
+    """Taken over with a warning; before it is made, its requests are not limited."""
+    made = {"id": "made", "rules": [{**RULE, "limit": 7}]}
+    renamed_over(sidecar.file, sidecar.text(default_client="made"))
+    await taken_over(sidecar, 1)
+    assert "x-ratelimit-limit" not in sidecar.ask("GET", "/authz/x").headers
+    warnings = sidecar.admin("GET", "/v1/config").json["warnings"]
+    assert any("default_client: no file defines 'made': until the API makes it" in each for each in warnings)
+    done(sidecar.admin("POST", "/v1/clients", made), 201)
+    await in_force(sidecar, 7)
+    assert sidecar.is_good()

@@ -100,7 +100,7 @@ class Operation:
 
 def _checking_query(handler: Handler, names: frozenset[str]) -> Handler:
     async def checking(request: web.Request) -> web.StreamResponse:
-        given = Counter(request.query.keys())
+        given = Counter(name for name, _ in request.query.items())
         problems = {name: "unknown parameter" for name in given if name not in names}
         problems |= {
             name: f"expected it once, got it {given[name]} times" for name in names if given[name] > 1

@@ -71,11 +71,18 @@ def jumps(window: int) -> st.SearchStrategy[int]:
     return near | near | near | st.sampled_from([us - 1, us, us + 1, 2 * us, -1, -us]) | st.integers(-us, us)
 
 
-@st.composite
-def checks(draw: st.DrawFn, counted: Rule) -> Check:
-    capacity = counted.terms().capacity
-    cost = draw(st.integers(1, 3) | st.integers(1, capacity + 1))
-    return check(counted, cost, shadow=draw(st.sampled_from([False, False, True])))
+# Strategies are made once: that costs more than to draw from them.
+TENTHS, PLACES, ASKED = st.integers(0, 9), st.integers(0, RULES - 1), st.sampled_from(ORDERS)
+CHARGED, SHADOW = st.sampled_from([True, True, True, False]), st.sampled_from([False, False, True])
+
+
+@cache
+def costs(capacity: int) -> st.SearchStrategy[int]:
+    return st.integers(1, 3) | st.integers(1, capacity + 1)
+
+
+def drawn_check(draw: st.DrawFn, counted: Rule) -> Check:
+    return check(counted, draw(costs(counted.terms().capacity)), shadow=draw(SHADOW))
 
 
 @st.composite
@@ -85,13 +92,11 @@ def histories(draw: st.DrawFn) -> list[Step]:
     known = [draw(rules(f"r{n}", window)) for n in range(RULES)]
     steps = []
     for _ in range(STEPS):
-        if draw(st.integers(0, 9)) == 9:
-            at = draw(st.integers(0, RULES - 1))
+        if draw(TENTHS) == 9:
+            at = draw(PLACES)
             known[at] = draw(changed(known[at]))
-        asked = draw(st.sampled_from(ORDERS))
-        jump = draw(jumps(window))
-        charge = draw(st.sampled_from([True, True, True, False]))
-        steps.append(Step(jump, tuple(draw(checks(known[n])) for n in asked), charge))
+        asked, jump, charge = draw(ASKED), draw(jumps(window)), draw(CHARGED)
+        steps.append(Step(jump, tuple(drawn_check(draw, known[n]) for n in asked), charge))
     return steps
 
 

@@ -202,7 +202,9 @@ async def test_an_identifier_that_several_rules_read_differently_is_shown_as_a_h
     usage: CounterUsage,
 ) -> None:
     """It is a secret for one of them."""
-    client = Client(id="c", rules=(rule("u", identifier_type="user_id"), rule("s", "/s", "session_id")))
+    client = Client(
+        id="c", rules=(rule("u", identifier_type="user_id"), rule("s", identifier_type="session_id"))
+    )
     assert (await usage.find(client, client.rules, "secret")).shown == "2bb80d53"
     assert (await usage.find(client, client.rules[:1], "ann")).shown == "ann"
 

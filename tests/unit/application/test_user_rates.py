@@ -200,6 +200,17 @@ async def test_a_reset_of_all_goes_through_every_step_and_counts_nothing_twice()
     assert await made.reset(1) == 0
 
 
+async def test_a_reset_leaves_the_store_of_decisions_alone() -> None:
+    """However long it searches, no decision waits behind it; checks and looks of callers are decisions."""
+    deciding, looking = Store(away=True), Store()
+    made = UserRates(deciding, Seen(), Searches(looking))
+    assert [await made.reset(1), await made.reset(1, "/here")] == [0, 0]
+    deciding.away, looking.away = False, True
+    assert await checked(made, HERE, 1) == [True]
+    assert (await made.status(HERE)).reason is Reason.ALLOWED
+    assert (len(deciding.calls), len(looking.calls)) == (2, 2)
+
+
 async def _used(made: UserRates, of: Iterable[UserEndpoint]) -> list[int]:
     shown = [(await made.status(who)).shown for who in of]
     return [state.usage.used for state in shown if state]
