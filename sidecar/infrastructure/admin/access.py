@@ -114,11 +114,12 @@ class Access:
         self, keys: Sequence[AdminKey], rules: TokenRules | None = None, failures_per_minute: int = 10
     ) -> None:
         """Put these in force; while the rules for tokens stay the same, so do the issuer's keys."""
-        self.keys = tuple(keys)
-        self._failures.per_minute = failures_per_minute
         if rules != self._rules:
+            # First, since it alone may fail, and then nothing is to have changed.
             self.tokens = _tokens(rules) if rules else None
             self._rules = rules
+        self.keys = tuple(keys)
+        self._failures.per_minute = failures_per_minute
 
     @property
     def closed(self) -> bool:

@@ -125,7 +125,8 @@ async def test_what_exists_cannot_be_created_and_what_does_not_cannot_be_changed
         directory.change("x", named("new"), None, "ops"),
         directory.delete("x", None, "ops"),
         directory.add_rule("x", rule(), None, "ops"),
-        directory.change_rule("f", "x", lambda old: None, None, "ops"),
+        directory.change_rule("f", "x", lambda old: old, None, "ops"),
+        directory.delete_rule("f", "x", None, "ops"),
         directory.reset("x", "*", "ops"),
     ]
     for change in missing:
@@ -179,7 +180,7 @@ async def test_an_etag_names_a_state_and_another_one_is_refused(
         other.put(OF_FILE, seen, "ops"),
         other.delete("f", seen, "ops"),
         other.add_rule("f", rule("s"), seen, "ops"),
-        other.change_rule("f", "r", lambda old: None, seen, "ops"),
+        other.change_rule("f", "r", lambda old: replace(old, limit=6), seen, "ops"),
         other.put(Client(id="unknown"), seen, "ops"),
     ]
     for change in refused:
