@@ -38,6 +38,14 @@ class IdentifierCount:
 
 
 @dataclass(frozen=True, slots=True)
+class InUse:
+    """The units in use of one counter, and those that remain, never fewer than none."""
+
+    count: int
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True)
 class Busiest:
     """The identifiers with the highest counts; `complete` unless there were too many to look at."""
 
@@ -62,17 +70,18 @@ class CounterUsage:
         self._counters = searches.counters
         self.rule_set = RuleSet()
 
-    async def counts(self, client: Client, identifier: str | None = None) -> list[int | None]:
-        """The units in use for each rule of the client, in their order.
+    async def counts(self, client: Client, identifier: str | None = None) -> list[InUse | None]:
+        """What is in use of each rule of the client, in their order.
 
         Rules that count everyone together need no identifier; the others are counted for `identifier` (the
         parts of a combined key joined by `|`, or a fallback as it is shown), else `None`, as are rules that
         count nothing or for which this can be no identifier.
         """
         checks = [check for rule in client.rules for check in self._checks(client, rule, identifier)]
-        by_rule: dict[str, int] = {}
+        by_rule: dict[str, InUse] = {}
         for check, used in zip(checks, await self._used(checks), strict=True):
-            by_rule[check.rule.id] = by_rule.get(check.rule.id, 0) + used
+            count = used + (by_rule[check.rule.id].count if check.rule.id in by_rule else 0)
+            by_rule[check.rule.id] = InUse(count, max(0, check.capacity - count))
         return [by_rule.get(rule.id) for rule in client.rules]
 
     async def identifiers(self, client: Client, rule: Rule, cursor: int) -> tuple[int, list[IdentifierCount]]:

@@ -66,7 +66,8 @@ async def test_a_limit_below_what_is_in_use_refuses_and_a_raised_one_admits(
     await changed(pair, algorithm, 10)
     for sidecar in pair:
         found = state(sidecar, algorithm)
-        assert (found["limit"], found["current_count"]) == (10, IN_USE[algorithm])
+        in_use = found["limit"], found["current_count"], found["remaining"]
+        assert in_use == (10, IN_USE[algorithm], 0)
         for _ in range(3):
             refused = sidecar.ask("GET", f"/authz/{algorithm}")
             assert refused.status == 429

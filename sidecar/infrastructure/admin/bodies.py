@@ -28,9 +28,10 @@ class ShownClient(Client):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedRule(Rule):
-    """A policy and the units in use: for everyone, or for `?identifier=`, else null."""
+    """A policy and its units, in use and remaining: for everyone, or for `?identifier=`, else null."""
 
     current_count: Count | None
+    remaining: Count | None
 
 
 class ClientPage(BaseModel):

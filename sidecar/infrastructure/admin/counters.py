@@ -24,7 +24,12 @@ class CounterRoutes:
         client = self._directory.get(request.match_info["client_id"]).client
         counts = await self._usage.counts(client, request.query.get("identifier"))
         rules = [
-            {**dump(rule), "current_count": count} for rule, count in zip(client.rules, counts, strict=True)
+            {
+                **dump(rule),
+                "current_count": in_use.count if in_use else None,
+                "remaining": in_use.remaining if in_use else None,
+            }
+            for rule, in_use in zip(client.rules, counts, strict=True)
         ]
         return json_answer(200, {"client_id": client.id, "rules": rules})
 

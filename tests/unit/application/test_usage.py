@@ -11,7 +11,8 @@ from sidecar.application import searching
 from sidecar.application import usage as usage_module
 from sidecar.application.ports import StoreUnavailable
 from sidecar.application.searching import Searches
-from sidecar.application.usage import Busiest, CounterUsage, IdentifierCount
+from sidecar.application.usage import Busiest, CounterUsage, IdentifierCount, InUse
+from sidecar.domain.decision import Check
 from sidecar.domain.identity import IdentifierReader
 from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.rule import Client, Mode, OnMissing, Rule
@@ -61,39 +62,54 @@ async def charge(store: MemoryStore, usage: CounterUsage, times: int = 1, **requ
         await store.hit(checks)
 
 
+async def counts(usage: CounterUsage, client: Client, identifier: str | None = None) -> list[int | None]:
+    return [in_use.count if in_use else None for in_use in await usage.counts(client, identifier)]
+
+
+async def test_what_remains_is_never_less_than_nothing() -> None:
+    """A limit may be lowered below what is in use already."""
+    counters = MemoryStore()
+    lowered = Client(id="c", rules=(rule("r", limit=5),))
+    check = Check("c", rule("r", limit=9), "=", 9, 9, 7)
+    await counters.hit([check])
+    usage = CounterUsage(Searches(counters))
+    assert await usage.counts(lowered) == [InUse(7, 0)]
+    assert await usage.counts(Client(id="c", rules=(rule("r", limit=9),))) == [InUse(7, 2)]
+
+
 async def test_counts_are_those_of_each_rule_in_its_order(store: MemoryStore, usage: CounterUsage) -> None:
     """Of everyone together where no identifier is named, of the named one where it fits the rule's type."""
     await charge(store, usage, 3, user_id="ann", address=None)
     await charge(store, usage, 2, user_id="bob", address=None)
-    assert await usage.counts(CLIENT) == [5, None, None, None, None]
-    assert await usage.counts(CLIENT, "ann") == [5, 3, None, None, None]
-    assert await usage.counts(CLIENT, "192.0.2.1") == [5, 0, 0, None, None]
-    assert await usage.counts(CLIENT, "ann|192.0.2.1") == [5, 0, None, 0, None]
+    assert await counts(usage, CLIENT) == [5, None, None, None, None]
+    assert await counts(usage, CLIENT, "ann") == [5, 3, None, None, None]
+    assert await counts(usage, CLIENT, "192.0.2.1") == [5, 0, 0, None, None]
+    assert await counts(usage, CLIENT, "ann|192.0.2.1") == [5, 0, None, 0, None]
 
 
 async def test_looking_charges_nothing(store: MemoryStore, usage: CounterUsage) -> None:
     """However often, whoever is named."""
     for _ in range(3):
-        await usage.counts(CLIENT, "ann")
+        await counts(usage, CLIENT, "ann")
     assert set(store.charges) == {False}
-    assert await usage.counts(CLIENT, "ann") == [0, 0, None, None, None]
+    assert await counts(usage, CLIENT, "ann") == [0, 0, None, None, None]
 
 
 async def test_many_rules_are_asked_for_in_calls_that_the_store_takes(store: MemoryStore) -> None:
     """And answered in their order."""
     client = Client(id="c", rules=tuple(rule(f"r{n:03}") for n in range(2 * MAX_CHECKS + 1)))
     usage = used_with(store, {}, client)
-    assert await usage.counts(client) == [0] * len(client.rules)
+    assert await counts(usage, client) == [0] * len(client.rules)
     assert store.calls == [MAX_CHECKS, MAX_CHECKS, 1]
 
 
 async def test_a_client_that_counts_nothing_needs_no_store(store: MemoryStore, usage: CounterUsage) -> None:
     """It answers even while that is away."""
     store.problem = StoreUnavailable("away")
-    assert await usage.counts(Client(id="c", rules=(EXEMPT,)), "ann") == [None]
+    assert await counts(usage, Client(id="c", rules=(EXEMPT,)), "ann") == [None]
     assert await forgotten(usage, CLIENT, [EXEMPT], "ann") == 0
     with pytest.raises(StoreUnavailable):
-        await usage.counts(CLIENT)
+        await counts(usage, CLIENT)
 
 
 @pytest.mark.parametrize(("user", "left"), [("vip", 99), ("ann", 10), ("own", 10), ("bad", 10)])
@@ -109,7 +125,7 @@ async def test_an_identifier_is_held_to_its_own_limit(
         return await hit(checks, charge=charge)
 
     monkeypatch.setattr(store, "hit", noting)
-    await usage.counts(CLIENT, user)
+    await counts(usage, CLIENT, user)
     store.pages = [[f"={user}"]]
     await usage.identifiers(CLIENT, RULES[1], 0)
     assert seen == [left, left]
@@ -119,7 +135,7 @@ async def test_counters_that_were_reset_are_looked_at_anew(store: MemoryStore, u
     """By the rule's own resets and those of the whole client."""
     await charge(store, usage, 3, user_id="ann")
     reset = used_with(store, {("c", "user"): 1, ("c", "*"): 1})
-    assert await reset.counts(CLIENT, "ann") == [0, 0, None, None, None]
+    assert await counts(reset, CLIENT, "ann") == [0, 0, None, None, None]
     await reset.identifiers(CLIENT, RULES[1], 0)
     assert store.searched == ("c", "user", 2)
 
@@ -214,7 +230,7 @@ async def test_a_fallback_is_taken_as_it_is_shown(store: MemoryStore) -> None:
     client = Client(id="c", rules=(rule("s", identifier_type="session_id", on_missing=OnMissing.SHARED),))
     usage = used_with(store, {}, client)
     await charge(store, usage, 3, address=None)
-    assert await usage.counts(client, "~shared") == [3]
+    assert await counts(usage, client, "~shared") == [3]
     found = await usage.find(client, client.rules, "~shared")
     assert (found.shown, await usage.forget(found.checks)) == ("~shared", 1)
 
@@ -266,7 +282,7 @@ async def test_one_search_runs_at_a_time_and_others_do_not_wait_forever(
     await asyncio.sleep(0)
     with pytest.raises(searching.TooManySearches):
         await usage.identifiers(CLIENT, RULES[1], 0)
-    assert await usage.counts(CLIENT, "ann") == [0, 0, None, None, None]
+    assert await counts(usage, CLIENT, "ann") == [0, 0, None, None, None]
     going_on.set()
     await first
     await asyncio.gather(*[usage.busiest(CLIENT, RULES[1], 3) for _ in range(5)])
