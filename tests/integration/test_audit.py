@@ -1,16 +1,11 @@
 """Who changed what, when: the audit list of two replicas, which is one list in their store."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sidecar.domain.identity import hashed
-from tests.parts import StoreServer
 from tests.raw_http import Connection
-from tests.replicas import done, replicas
+from tests.replicas import done
 from tests.sidecar_process import ADMIN, VIEWER, SidecarProcess
 
 SECOND_KEY = "second-key-of-the-tests"
@@ -25,18 +20,6 @@ CONFIG: dict[str, Any] = {
     },
     "clients": [{"id": "c", "rules": [{"id": "all", **RULE}]}],
 }
-
-
-@pytest.fixture(scope="module")
-def store(valkey_binary: Path) -> Iterator[StoreServer]:
-    with StoreServer(valkey_binary) as server:
-        yield server
-
-
-@pytest.fixture
-def pair(store: StoreServer, tmp_path: Path, key_prefix: str) -> Iterator[list[SidecarProcess]]:
-    with replicas(tmp_path, {**CONFIG, "store": {"key_prefix": key_prefix}}, [store.url] * 2) as sidecars:
-        yield sidecars
 
 
 def entries(sidecar: SidecarProcess, query: str = "") -> list[dict[str, Any]]:

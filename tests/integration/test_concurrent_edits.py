@@ -2,32 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from tests.parts import StoreServer, until
+from tests.parts import until
 from tests.raw_http import Connection, Reply
-from tests.replicas import done, replicas
+from tests.replicas import done
 from tests.sidecar_process import ADMIN, SidecarProcess
 
 EDITS = 100
 RULE: dict[str, Any] = {"route": "/*", "identifier_type": "none", "limit": 1000, "window_seconds": 3600}
 CONFIG: dict[str, Any] = {"clients": [{"id": "c", "rules": [{"id": "all", **RULE}]}]}
-
-
-@pytest.fixture(scope="module")
-def store(valkey_binary: Path) -> Iterator[StoreServer]:
-    with StoreServer(valkey_binary) as server:
-        yield server
-
-
-@pytest.fixture
-def pair(store: StoreServer, tmp_path: Path, key_prefix: str) -> Iterator[list[SidecarProcess]]:
-    with replicas(tmp_path, {**CONFIG, "store": {"key_prefix": key_prefix}}, [store.url] * 2) as sidecars:
-        yield sidecars
 
 
 class Caller:

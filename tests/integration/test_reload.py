@@ -20,12 +20,6 @@ def clients(limit: Any) -> list[dict[str, Any]]:
     return [{"id": "c", "rules": [{**RULE, "limit": limit}]}]
 
 
-@pytest.fixture(scope="module")
-def store(valkey_binary: Path) -> Iterator[StoreServer]:
-    with StoreServer(valkey_binary) as server:
-        yield server
-
-
 @pytest.fixture
 def config(store: StoreServer, key_prefix: str) -> dict[str, Any]:
     return {

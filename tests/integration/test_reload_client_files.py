@@ -21,12 +21,6 @@ def team(name: str, limit: Any) -> str:
     )
 
 
-@pytest.fixture(scope="module")
-def store(valkey_binary: Path) -> Iterator[StoreServer]:
-    with StoreServer(valkey_binary) as server:
-        yield server
-
-
 @pytest.fixture
 def config(store: StoreServer, key_prefix: str) -> dict[str, Any]:
     return {"store": {"url": store.url, "key_prefix": key_prefix}, "clients_from": "clients.d/*.yaml"}

@@ -1,15 +1,13 @@
 """What operators do in a bad night, in force on both replicas: switch limits off, reset counters, see who."""
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.parts import StoreServer, until
-from tests.replicas import done, replicas
+from tests.parts import until
+from tests.replicas import done
 from tests.sidecar_process import SidecarProcess
 
 RULE: dict[str, Any] = {"limit": 2, "window_seconds": 86_400}
@@ -23,18 +21,6 @@ CONFIG: dict[str, Any] = {
     "default_client": "c",
     "clients": [{"id": "c", "rules": RULES}],
 }
-
-
-@pytest.fixture(scope="module")
-def store(valkey_binary: Path) -> Iterator[StoreServer]:
-    with StoreServer(valkey_binary) as server:
-        yield server
-
-
-@pytest.fixture
-def pair(store: StoreServer, tmp_path: Path, key_prefix: str) -> Iterator[list[SidecarProcess]]:
-    with replicas(tmp_path, {**CONFIG, "store": {"key_prefix": key_prefix}}, [store.url] * 2) as sidecars:
-        yield sidecars
 
 
 def used_up(pair: list[SidecarProcess], target: str, **headers: str) -> None:
