@@ -35,6 +35,11 @@ class Step:
     checks: tuple[Check, ...]
     charge: bool
 
+    def __repr__(self) -> str:
+        """What tells steps apart, in a line: hypothesis prints fifty of them."""
+        told = (f"{c.rule.id} {c.cost}/{c.capacity}{' shadow' if c.shadow else ''}" for c in self.checks)
+        return f"{self.jump_us:+} {'charge' if self.charge else 'look'} {', '.join(told)}"
+
 
 @cache
 def capacities(algorithm: Algorithm, window: int) -> st.SearchStrategy[int]:
