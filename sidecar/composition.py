@@ -1,6 +1,8 @@
 """The composition root: which objects there are, and how a configuration gets to them."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -15,7 +17,8 @@ from sidecar.application.store_watch import StoreWatch
 from sidecar.application.usage import CounterUsage
 from sidecar.application.user_rates import UserRates, rate_rule
 from sidecar.domain.decision import Decision
-from sidecar.domain.identity import IdentityOptions
+from sidecar.domain.identity import IdentityOptions, canonical_network
+from sidecar.domain.request import Network
 from sidecar.domain.ruleset import Policy, RuleSet
 from sidecar.infrastructure.admin.access import Access, AdminKey, TokenRules
 from sidecar.infrastructure.admin.api import OpenRoutes, routes
@@ -24,11 +27,16 @@ from sidecar.infrastructure.admin.counters import CounterRoutes
 from sidecar.infrastructure.admin.explain import ExplainRoutes
 from sidecar.infrastructure.admin.operations import OperationRoutes
 from sidecar.infrastructure.admin.rate import RateRoutes
+from sidecar.infrastructure.config.listen import AddressOf
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.masking import described
 from sidecar.infrastructure.config.schema import Settings
+from sidecar.infrastructure.http import access
+from sidecar.infrastructure.http.access import Access as DataAccess
+from sidecar.infrastructure.http.client_address import AddressSource
 from sidecar.infrastructure.http.dialects import envoy, evaluate
-from sidecar.infrastructure.http.front import Front
+from sidecar.infrastructure.http.front import Front, FrontOptions
+from sidecar.infrastructure.http.headers import ResponseOptions
 from sidecar.infrastructure.http.sources import Sources
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import RedisCounterStore
@@ -85,15 +93,14 @@ class Sidecar:
         settings = configuration.settings
         clients, policy = _file_clients(configuration), _policy(settings)
         rule = rate_rule(settings.rate.limit, settings.rate.window_seconds)
-        sources = _sources(settings)
+        front = _front_options(settings)
         # A library that tokens need may be missing.
         self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
         self._directory.use_files(clients, policy)
         self._explainer.on_unavailable = settings.store.on_unavailable
         self._evaluator.on_unavailable = self._rates.on_unavailable = settings.store.on_unavailable
         self._rates.rule = rule
-        self.front.sources = sources
-        self.front.unavailable_status = settings.response.unavailable_status
+        self.front.options = front
 
     def _publish(self, rule_set: RuleSet) -> None:
         self._evaluator.rule_set = self._usage.rule_set = self._explainer.rule_set = rule_set
@@ -101,7 +108,7 @@ class Sidecar:
 
     def _answer(self, decision: Decision) -> tuple[int, dict[str, str]]:
         """As a proxy would be answered."""
-        answer = envoy.write(decision, self.front.unavailable_status)
+        answer = envoy.write(decision, self.front.options.response)
         return answer.status, answer.headers
 
 
@@ -115,6 +122,7 @@ def _policy(settings: Settings) -> Policy:
         enforcement=settings.enforcement,
         on_missing=settings.identity.on_missing,
         decode_slashes=settings.paths.decode_slashes,
+        count_preflights=settings.count_preflights,
         identity=IdentityOptions(
             ipv6_prefix=settings.client_ip.ipv6_prefix,
             jwt_payload_header=settings.identity.jwt_payload_header,
@@ -122,10 +130,45 @@ def _policy(settings: Settings) -> Policy:
     )
 
 
+def _front_options(settings: Settings) -> FrontOptions:
+    sources, listen, response = _sources(settings), settings.listen, settings.response
+    return FrontOptions(
+        sources=sources,
+        sources_of={
+            name: replace(sources, address=_address_source(found))
+            for name, found in settings.client_ip.dialects.items()
+        },
+        access=DataAccess(
+            trusted_peers=tuple(chain(*map(_peers, listen.trusted_peers))),
+            secret_header=listen.secret_header,
+            secrets=tuple(secret.encode() for secret in listen.secret or ()),
+        ),
+        apis=frozenset(listen.apis),
+        response=ResponseOptions(
+            unavailable_status=response.unavailable_status,
+            reset_epoch=response.reset == "epoch",
+            legacy_headers=response.legacy_headers,
+            ietf_headers=response.ietf_headers,
+            envoy_ratelimited=response.envoy_ratelimited,
+        ),
+    )
+
+
+def _peers(written: str) -> tuple[Network, ...]:
+    return {"loopback": access.LOOPBACK, "private": access.PRIVATE}.get(written) or access.networks(written)
+
+
+def _address_source(found: AddressOf) -> AddressSource:
+    return AddressSource(
+        header=found.header,
+        trusted_hops=found.trusted_hops,
+        trusted_networks=tuple(map(canonical_network, found.trusted_networks)),
+    )
+
+
 def _sources(settings: Settings) -> Sources:
     return Sources(
-        address_header=settings.client_ip.header,
-        trusted_hops=settings.client_ip.trusted_hops,
+        address=_address_source(settings.client_ip),
         session_header=settings.identity.session_header,
         session_cookie=settings.identity.session_cookie,
         user_header=settings.identity.user_header,

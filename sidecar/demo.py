@@ -25,8 +25,8 @@ from sidecar import sample_service
 from sidecar.assets import asset
 from sidecar.infrastructure.child_process import dies_with_us, end
 from sidecar.infrastructure.config.env_file import read_env_file
+from sidecar.infrastructure.config.listen import Listen
 from sidecar.infrastructure.config.loading import Configuration, load
-from sidecar.infrastructure.config.schema import Listen
 from sidecar.infrastructure.telemetry import logs
 from sidecar.listening import CannotListen
 from sidecar.main import serve

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from aiohttp import web
 from aiohttp.web_runner import BaseRunner
 
-from sidecar.infrastructure.config.schema import Endpoint
+from sidecar.infrastructure.config.listen import Endpoint
 
 
 class CannotListen(Exception):

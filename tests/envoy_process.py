@@ -27,7 +27,7 @@ def envoy(binary: Path, directory: Path) -> Iterator[None]:
         process = subprocess.Popen([binary, "-c", asset("envoy.yaml"), *options], stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not _listens(ENVOY_PORT):
+        while not listens(ENVOY_PORT):
             if process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"Envoy does not start:\n{log_file.read_text()}")
             time.sleep(0.01)
@@ -59,11 +59,11 @@ def application() -> Iterator[None]:
 
 def require_free(*ports: int) -> None:
     """Fails, saying which, if somebody listens on one of the ports that envoy.yaml has."""
-    if taken := [port for port in ports if _listens(port)]:
+    if taken := [port for port in ports if listens(port)]:
         pytest.fail(f"the tests of envoy.yaml need its ports, and somebody else listens on {taken}")
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

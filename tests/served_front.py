@@ -24,12 +24,20 @@ class Watcher:
 
     decided_requests: list[tuple[RequestMetadata, Decision]] = field(default_factory=list)
     unreadable: int = 0
+    unreadable_targets: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
 
     def decided(self, request: RequestMetadata, decision: Decision) -> None:
         self.decided_requests.append((request, decision))
 
     def unreadable_address(self) -> None:
         self.unreadable += 1
+
+    def unreadable_target(self, dialect: str) -> None:
+        self.unreadable_targets.append(dialect)
+
+    def peer_refused(self, reason: str, peer: str) -> None:
+        self.refused.append((reason, peer))
 
 
 CLIENTS = [

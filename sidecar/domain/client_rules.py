@@ -1,7 +1,8 @@
 """The rules of one client, compiled: from a request and its path to what has to be counted.
 
 In this order: `enforcement` and `exempt_ips`, the matching rules without those that a `final` one leaves out,
-an `exempt` rule, a `block` rule, and then a check for each rule that counts.
+an `exempt` rule, a `block` rule, a CORS preflight that is not to be counted, and then a check for each rule
+that counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ class Policy:
     enforcement: Enforcement = Enforcement.ON
     on_missing: OnMissing = OnMissing.IP
     decode_slashes: bool = False
+    count_preflights: bool = True
     identity: IdentityOptions = field(default_factory=IdentityOptions)
 
 
@@ -115,7 +117,9 @@ class ClientRules:
                 return Decision(True, Reason.EXEMPT, self.client.id, compiled.rule.id)
         for compiled in matching:
             if compiled.rule.mode is Mode.BLOCK and not compiled.shadow:
-                return Decision(False, Reason.BLOCKED, self.client.id, compiled.rule.id)
+                return _blocked(self.client.id, compiled.rule)
+        if not self._policy.count_preflights and request.is_preflight:
+            return Decision(True, Reason.EXEMPT, self.client.id)
         return self._checks(request, path, matching)
 
     def explain(self, request: RequestMetadata, path: str | None) -> list[RuleTrace]:
@@ -225,6 +229,10 @@ class ClientRules:
 def resets_of(resets: Mapping[tuple[str, str], int], client_id: str, rule_id: str) -> int:
     """Those of the rule, and those of all of the client's rules."""
     return resets.get((client_id, rule_id), 0) + resets.get((client_id, ALL_RULES), 0)
+
+
+def _blocked(client_id: str, rule: Rule) -> Decision:
+    return Decision(False, Reason.BLOCKED, client_id, rule.id, refusal=rule.response)
 
 
 def _never_fits(client_id: str, rule: Rule) -> Check:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sidecar.domain.refusal import Refusal
 from sidecar.domain.rule import Rule
 
 
@@ -87,7 +88,8 @@ class Decision:
     """Allowed or not, with what a caller needs to know.
 
     `shown` is the state whose numbers go into the headers; `None` where no rule's numbers apply.
-    `rule_id` names the rule that decided, also where it has no numbers (`blocked`).
+    `rule_id` names the rule that decided, also where it has no numbers (`blocked`); `refusal` is how that
+    rule wants it said.
     """
 
     allowed: bool
@@ -97,6 +99,7 @@ class Decision:
     now_us: int = 0
     shown: RuleState | None = None
     states: tuple[RuleState, ...] = ()
+    refusal: Refusal | None = None
 
     @property
     def violated(self) -> list[str]:
@@ -123,6 +126,7 @@ def decide(checks: Sequence[Check], counted: Counted) -> Decision:
         now_us=counted.now_us,
         shown=shown,
         states=states,
+        refusal=None if counted.admitted or shown is None else shown.check.rule.response,
     )
 
 

@@ -29,6 +29,7 @@ _MAX_LENGTH = 128
 _NEEDS_HASH = re.compile("[:|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN_TYPES = ("none", "session_id", "ip_user_agent", "ip", "user_id")
 _NAMED_TYPES = ("header", "cookie", "path", "jwt_claim")
+_JOINED = re.compile(r",(?! )")
 _WITH_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?")
 _CLAIM = re.compile(r"[!-~]{1,128}")  # some issuers name claims by URL
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
@@ -229,7 +230,7 @@ def _extractor(kind: str, parameters: Mapping[str, int], options: IdentityOption
         case "ip_user_agent":
             return lambda request, path: _ip_user_agent(request, options)
         case "header":
-            return lambda request, path: request.headers.get(name.lower()) or None
+            return lambda request, path: _one_value(request.headers.get(name.lower()))
         case "cookie":
             return lambda request, path: cookie_value(request.headers.get("cookie", ""), name)
         case "path":
@@ -240,6 +241,14 @@ def _extractor(kind: str, parameters: Mapping[str, int], options: IdentityOption
             return lambda request, path: _jwt_claim(request.headers.get(header), name)
         case _:
             return lambda request, path: ""
+
+
+def _one_value(value: str | None) -> str | None:
+    """A header that came twice says nothing for sure: proxies join its values by a comma alone.
+
+    Each other second value would be another counter, while the application may read the first.
+    """
+    return None if not value or _JOINED.search(value) else value
 
 
 def _ip(request: RequestMetadata, options: IdentityOptions) -> str | None:
@@ -255,7 +264,7 @@ def _ip_user_agent(request: RequestMetadata, options: IdentityOptions) -> str | 
 
 def _jwt_claim(payload: str | None, name: str) -> str | None:
     """A claim of the payload that the proxy has verified; text as it is, other scalars as JSON."""
-    if not payload:
+    if not payload or "," in payload:
         return None
     try:
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

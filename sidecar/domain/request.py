@@ -36,6 +36,12 @@ class RequestMetadata:
     #: What logs call this request; not looked at by rules.
     request_id: str = ""
 
+    @property
+    def is_preflight(self) -> bool:
+        """Whether a browser asks what it may send (Fetch standard, CORS-preflight request)."""
+        headers = self.headers
+        return self.method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+
 
 def canonical_host(host: str) -> str:
     """Lower case, without user, port and final dot: the form in which hosts are compared."""

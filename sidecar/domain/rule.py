@@ -23,6 +23,7 @@ from sidecar.domain.identity import (
     check_written,
     identifier_types,
 )
+from sidecar.domain.refusal import Refusal
 from sidecar.domain.route import RoutePattern
 
 YEAR_SECONDS = 365 * 24 * 3600
@@ -117,6 +118,9 @@ class Rule:
     on_unavailable: OnUnavailable | None = field(
         default=None, metadata=_about("The answer while the store is away.")
     )
+    response: Refusal | None = field(
+        default=None, metadata=_about("Status, body and content type of its refusals, where they differ.")
+    )
     overrides: Mapping[str, int | str] = field(
         default_factory=dict,
         metadata=_about("Identifier to its own limit, or to 'block', or to 'unlimited'."),
@@ -156,6 +160,8 @@ class Rule:
         for name in ("limit", "window_seconds", "identifier_type", "burst", "overrides"):
             if not self.counts and getattr(self, name):
                 yield name, f"has no meaning in a rule of mode {self.mode}, which counts nothing"
+        if self.response and self.mode is Mode.EXEMPT:
+            yield "response", "has no meaning in a rule of mode exempt, which refuses nothing"
 
     def _route_problems(self) -> Iterator[tuple[str, str]]:
         parameters: dict[str, int] = {}

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sidecar.infrastructure.config.schema import Endpoint
+from sidecar.infrastructure.config.listen import Endpoint
 from sidecar.listening import CannotListen, listening
 
 

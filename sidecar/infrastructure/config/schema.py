@@ -5,8 +5,6 @@ gives. Messages are written for people, since they are what a wrong file answers
 """
 
 import re
-from dataclasses import dataclass
-from ipaddress import IPv6Address
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,60 +13,17 @@ from pydantic import (
     Field,
     StringConstraints,
     field_validator,
-    model_validator,
 )
 
 from sidecar.domain.algorithms import MAX_SLIDING_WINDOW_LIMIT
 from sidecar.domain.rule import YEAR_SECONDS, Client, Enforcement, OnMissing, OnUnavailable
 from sidecar.infrastructure.config.admin import Admin
+from sidecar.infrastructure.config.listen import NAME, ClientIp, HeaderName, Listen
 from sidecar.infrastructure.config.store_url import STORES, check_store_url
 from sidecar.infrastructure.validation import Strict
 
-_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"  # RFC 9110
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
-
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-CookieName = Annotated[str, StringConstraints(pattern=_NAME)]
-HeaderName = Annotated[str, StringConstraints(pattern=_NAME, to_lower=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where to listen: `path` is that of a Unix socket, else `host` (IPv6 without brackets) and `port`."""
-
-    host: str = ""
-    port: int = 0
-    path: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "Endpoint":
-        """Read `host:port`, `[::1]:port` or `unix:/path`; raises `ValueError` saying what was expected."""
-        if text.startswith("unix:/") and len(text) > len("unix:/"):
-            return cls(path=text.removeprefix("unix:"))
-        match = _AUTHORITY.fullmatch(text)
-        if not match or int(match[3]) > 65535 or not (match[2] or _is_ipv6(match[1])):
-            raise ValueError(f"expected host:port, [::1]:port or unix:/path, got {text!r}")
-        return cls(host=match[1] or match[2], port=int(match[3]))
-
-    def __str__(self) -> str:
-        if self.path is not None:
-            return f"unix:{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        IPv6Address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_endpoint(text: str) -> str:
-    return str(Endpoint.parse(text))
-
-
-Address = Annotated[str, AfterValidator(_check_endpoint)]
+CookieName = Annotated[str, StringConstraints(pattern=NAME)]
 
 
 class Store(Strict):
@@ -86,52 +41,6 @@ class Store(Strict):
     )
     key_prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,32}$")] = Field(
         default="rl", description="What every key in the store begins with."
-    )
-
-
-class Listen(Strict):
-    """Where the two ports are."""
-
-    authz: Address = Field(
-        default="127.0.0.1:8000",
-        description="The data port, for proxies: host:port, [::1]:port or unix:/path.",
-    )
-    admin: Address = Field(
-        default="127.0.0.1:8001",
-        description="The admin port, for people and Prometheus; written as authz is.",
-    )
-
-    @model_validator(mode="after")
-    def _apart(self) -> "Listen":
-        endpoint = self.authz_endpoint
-        if self.authz == self.admin and (endpoint.path or endpoint.port):
-            raise ValueError(f"authz and admin need two addresses, got {self.authz!r} for both")
-        return self
-
-    @property
-    def authz_endpoint(self) -> Endpoint:
-        return Endpoint.parse(self.authz)
-
-    @property
-    def admin_endpoint(self) -> Endpoint:
-        return Endpoint.parse(self.admin)
-
-
-class ClientIp(Strict):
-    """Whose address a request comes from."""
-
-    header: HeaderName | None = Field(
-        default="x-client-ip",
-        description="A header with the address alone, that the proxy overwrites; null: X-Forwarded-For only.",
-    )
-    trusted_hops: int = Field(
-        default=1,
-        ge=1,
-        le=32,
-        description="Where header is null: which X-Forwarded-For entry is the caller; 1 is the rightmost.",
-    )
-    ipv6_prefix: int = Field(
-        default=64, ge=16, le=128, description="IPv6 callers are counted by network of this many bits."
     )
 
 
@@ -174,6 +83,22 @@ class Response(Strict):
         default=503, ge=400, le=599, description="The status where on_unavailable is deny; never 429."
     )
 
+    reset: Literal["delta", "epoch"] = Field(
+        default="delta",
+        description="X-RateLimit-Reset in seconds from now, or since 1970 (UTC).",
+    )
+    legacy_headers: bool = Field(
+        default=True, description="X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset."
+    )
+    ietf_headers: bool = Field(
+        default=False,
+        description="RateLimit-Policy and RateLimit of all rules, by the IETF's draft.",
+    )
+    envoy_ratelimited: bool = Field(
+        default=False,
+        description="X-Envoy-RateLimited: true with each 429 to Envoy: a front Envoy does not retry it then.",
+    )
+
     @field_validator("unavailable_status")
     @classmethod
     def _no_refusal(cls, status: int) -> int:
@@ -206,6 +131,11 @@ class Settings(Strict):
     )
     default_client: Id | None = Field(default=None, description="The client of all other requests.")
     paths: Paths = Field(default=Paths(), description="How targets are read.")
+    count_preflights: bool = Field(
+        default=True,
+        description="false: CORS preflights (OPTIONS with Origin and Access-Control-Request-Method) are "
+        "allowed and not counted.",
+    )
     rate: Rate = Field(default=Rate(), description="The limit of the /rate API.")
     response: Response = Field(default=Response(), description="What answers look like.")
     admin: Admin = Field(default=Admin(), description="Who may use the admin port.")

@@ -8,6 +8,8 @@ alone.
 
 import re
 import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from aiohttp import web
@@ -17,7 +19,9 @@ from sidecar.application.readiness import Readiness
 from sidecar.application.user_rates import UserRates
 from sidecar.domain.decision import Reason
 from sidecar.domain.errors import InvalidValue
-from sidecar.infrastructure.http.dialects import envoy, evaluate, ratelog
+from sidecar.infrastructure.http.access import Access
+from sidecar.infrastructure.http.dialects import ENVOY, PROXIES, Dialect, envoy, evaluate, ratelog
+from sidecar.infrastructure.http.headers import ResponseOptions
 from sidecar.infrastructure.http.messages import Answer, Call, joined
 from sidecar.infrastructure.http.server import read_body
 from sidecar.infrastructure.http.sources import Sources
@@ -27,12 +31,33 @@ from sidecar.infrastructure.validation import Malformed, Rejected
 _PINNED = re.compile(r"/clients/([A-Za-z0-9._-]{1,64})(/.*)", re.DOTALL)
 _ABSOLUTE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_NO_ACCESS = {
+    "peer": "this address is not in listen.trusted_peers",
+    "secret": "this needs the secret of listen.secret in its header",
+}
 
 
 class Watcher(Protocol):
-    """Hears of what the edge could not read; must not raise or block."""
+    """Hears of what the edge could not read and whom it refused; must not raise or block."""
 
     def unreadable_address(self) -> None: ...
+
+    def unreadable_target(self, dialect: str) -> None: ...
+
+    def peer_refused(self, reason: str, peer: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontOptions:
+    """What the configuration says of the data port; replaced whole."""
+
+    #: By the dialect's name; `sources` for all others.
+    sources_of: Mapping[str, Sources] = field(default_factory=dict)
+    sources: Sources = field(default_factory=Sources)
+    access: Access = field(default_factory=Access)
+    #: Of `proxy`, `evaluate` and `rate`.
+    apis: Collection[str] = ("proxy", "evaluate", "rate")
+    response: ResponseOptions = field(default_factory=ResponseOptions)
 
 
 class Front:
@@ -41,8 +66,7 @@ class Front:
     def __init__(
         self, evaluator: RateLimitEvaluator, rates: UserRates, readiness: Readiness, watcher: Watcher
     ) -> None:
-        self.sources = Sources()
-        self.unavailable_status = 503
+        self.options = FrontOptions()
         self._evaluator = evaluator
         self._rates = rates
         self._readiness = readiness
@@ -59,32 +83,43 @@ class Front:
         return response
 
     async def _answer(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
+        match target.partition("?")[0]:
+            case "/health":
+                return Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
+            case "/ready":
+                return self._ready()
+        headers, peer = joined(request.headers.items()), request.remote or ""
+        if wrong := self.options.access.problem(peer, headers):
+            self._watcher.peer_refused(wrong, peer)
+            return _error(403, _NO_ACCESS[wrong])
         client_id = None
         if pinned := _PINNED.fullmatch(target):
             client_id, target = pinned.groups()
-        if target.startswith(envoy.PATH):
-            headers = joined(request.headers.items())
-            return await self._ask(
-                Call(request.method, target.removeprefix(envoy.PATH), headers, client_id, request_id)
-            )
+        if "proxy" in self.options.apis and (found := _dialect(target)):
+            dialect, own_target = found
+            return await self._ask(dialect, Call(request.method, own_target, headers, client_id, request_id))
         if client_id is None:
-            match target.partition("?")[0]:
-                case evaluate.PATH:
-                    return await self._evaluate(request, request_id)
-                case ratelog.CHECK_PATH | ratelog.STATUS_PATH as path:
-                    return await self._rate(request, path, target, request_id)
-                case "/health":
-                    return Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
-                case "/ready":
-                    return self._ready()
-        return _error(404, "nothing is served at this path; Envoy needs path_prefix: /authz")
+            return await self._api(request, target, request_id)
+        return _NOTHING
 
-    async def _ask(self, call: Call) -> Answer:
-        request = envoy.read(call, self.sources)
+    async def _api(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
+        apis = self.options.apis
+        match target.partition("?")[0]:
+            case evaluate.PATH if "evaluate" in apis:
+                return await self._evaluate(request, request_id)
+            case ratelog.CHECK_PATH | ratelog.STATUS_PATH as path if "rate" in apis:
+                return await self._rate(request, path, target, request_id)
+        return _NOTHING
+
+    async def _ask(self, dialect: Dialect, call: Call) -> Answer:
+        options = self.options
+        request = dialect.read(call, options.sources_of.get(dialect.name, options.sources))
         if request.address is None:
             self._watcher.unreadable_address()
+        if not request.target or not request.method:
+            self._watcher.unreadable_target(dialect.name)
         decision = await self._evaluator.evaluate(request)
-        return envoy.write(decision, self.unavailable_status)
+        return dialect.write(decision, options.response)
 
     async def _evaluate(self, request: web.BaseRequest, request_id: str) -> Answer:
         if request.method != "POST":
@@ -104,7 +139,7 @@ class Front:
         if decision.reason is Reason.IDENTIFIER_MISSING:
             missing = [("identifier", f"the rule {decision.rule_id!r} needs another identifier")]
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(missing))
-        return evaluate.write(decision, self.unavailable_status)
+        return evaluate.write(decision, self.options.response)
 
     async def _rate(self, request: web.BaseRequest, path: str, target: str, request_id: str) -> Answer:
         try:
@@ -123,14 +158,14 @@ class Front:
             return _error(413, "expected a body of at most 1 MiB")
         call = Call("POST", target, joined(request.headers.items()), body=body)
         decision = await self._rates.check(ratelog.read_check(call), request_id)
-        return ratelog.write_check(decision, self.unavailable_status)
+        return ratelog.write_check(decision, self.options.response)
 
     async def _rate_status(self, request: web.BaseRequest, target: str) -> Answer:
         if request.method != "GET":
             return _error(405, "status takes GET", Allow="GET")
         call = Call("GET", target, joined(request.headers.items()))
         decision = await self._rates.status(ratelog.read_status(call))
-        return ratelog.write_status(decision, self.unavailable_status)
+        return ratelog.write_status(decision, self.options.response)
 
     def _ready(self) -> Answer:
         return Answer(self._readiness.status, {"Content-Type": "text/plain"}, self._readiness.word.encode())
@@ -142,3 +177,14 @@ def _request_id(given: str) -> str:
 
 def _error(status: int, detail: str, **headers: str) -> Answer:
     return Answer(status, {"Content-Type": CONTENT_TYPE, **headers}, problem(status, detail))
+
+
+def _dialect(target: str) -> tuple[Dialect, str] | None:
+    """The proxy's dialect, and the client's own target where the path has it."""
+    if target.startswith(envoy.PATH):
+        return ENVOY, target.removeprefix(envoy.PATH)
+    dialect = PROXIES.get(target.partition("?")[0])
+    return (dialect, "") if dialect else None
+
+
+_NOTHING = _error(404, "nothing is served at this path; Envoy needs path_prefix: /authz")

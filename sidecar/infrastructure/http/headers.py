@@ -3,23 +3,44 @@
 Up, because waiting that long must be enough; Envoy and most clients read nothing but integers.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sidecar.domain.algorithms import SECOND_US
 from sidecar.domain.decision import Decision, Reason, RuleState
+from sidecar.infrastructure.http.ietf import ietf_headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseOptions:
+    """How answers are written."""
+
+    #: Of a refusal because the store is away.
+    unavailable_status: int = 503
+    #: X-RateLimit-Reset as seconds since the epoch, not from now.
+    reset_epoch: bool = False
+    #: X-RateLimit-Limit, -Remaining and -Reset.
+    legacy_headers: bool = True
+    #: RateLimit and RateLimit-Policy.
+    ietf_headers: bool = False
+    #: Tells a front Envoy that the 429 is a limiter's, so that it does not try again.
+    envoy_ratelimited: bool = False
 
 
 def seconds(microseconds: int) -> int:
     return -(-microseconds // SECOND_US)
 
 
-def rate_limit_headers(decision: Decision) -> dict[str, str]:
-    """`X-RateLimit-*` of the shown rule, and for a refusal what makes it one."""
+def rate_limit_headers(decision: Decision, options: ResponseOptions) -> dict[str, str]:
+    """Those of the shown rule (`ietf_headers`: of all), and for a refusal what makes it one."""
     headers: dict[str, str] = {}
-    if state := decision.shown:
+    if (state := decision.shown) and options.legacy_headers:
+        reset_us = state.usage.reset_us + (decision.now_us if options.reset_epoch else 0)
         headers["X-RateLimit-Limit"] = str(state.check.capacity)
         headers["X-RateLimit-Remaining"] = str(state.remaining)
-        headers["X-RateLimit-Reset"] = str(seconds(state.usage.reset_us))
+        headers["X-RateLimit-Reset"] = str(seconds(reset_us))
+    if options.ietf_headers:
+        headers |= ietf_headers(decision)
     if decision.allowed:
         return headers
     if decision.rule_id:
@@ -34,12 +55,27 @@ def retry_after(state: RuleState) -> int | None:
     return None if retry_us is None else max(1, seconds(retry_us))
 
 
-def refusal_status(reason: Reason, unavailable_status: int) -> int:
+def proxy_retry_after(decision: Decision) -> str:
+    """A proxy's clients need an integer: where no waiting helps, that of a whole window."""
+    state = decision.shown
+    if state is None:
+        return "1"
+    return str(retry_after(state) or state.check.rule.window_seconds or 1)
+
+
+def refusal_status(decision: Decision, options: ResponseOptions) -> int:
+    """What a refusal is to callers; a rule may have its own."""
+    if decision.refusal and decision.refusal.status:
+        return decision.refusal.status
+    return reason_status(decision.reason, options)
+
+
+def reason_status(reason: Reason, options: ResponseOptions) -> int:
     match reason:
         case Reason.QUOTA_EXCEEDED:
             return 429
         case Reason.STORAGE_UNAVAILABLE:
-            return unavailable_status
+            return options.unavailable_status
         case _:
             return 403
 

@@ -66,11 +66,13 @@ class Sampler:
 
 
 class RefusalLog:
-    """An `Observer` that logs a sample of the refusals, and of the addresses that could not be read."""
+    """An `Observer` that logs a sample of the refusals, and of what could not be read or was not let in."""
 
     def __init__(self) -> None:
         self._refusals = Sampler()
         self._addresses = Sampler()
+        self._targets = Sampler()
+        self._peers = Sampler()
 
     def decided(self, request: RequestMetadata, decision: Decision) -> None:
         if decision.allowed or (held_back := self._refusals.let_through()) is None:
@@ -95,6 +97,19 @@ class RefusalLog:
                 "is client_ip.header what the proxy sends?",
                 extra={"not_logged": held_back},
             )
+
+    def unreadable_target(self, dialect: str) -> None:
+        if (held_back := self._targets.let_through()) is not None:
+            _log.warning(
+                "the proxy does not say what was asked for; such requests meet only rules for everything: "
+                "does it set the headers of this dialect?",
+                extra={"dialect": dialect, "not_logged": held_back},
+            )
+
+    def peer_refused(self, reason: str, peer: str) -> None:
+        if (held_back := self._peers.let_through()) is not None:
+            extra = {"reason": reason, "peer": peer, "not_logged": held_back}
+            _log.warning("no access to the data port", extra=extra)
 
 
 class AccessLog:

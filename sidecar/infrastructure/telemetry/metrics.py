@@ -30,6 +30,16 @@ _SHADOW_REFUSALS = (
 )
 _STORE_ERRORS = "rate_limit_store_errors", "Decisions made without the store."
 _UNREADABLE = "rate_limit_unreadable_addresses", "Requests whose client address could not be read."
+_UNREADABLE_TARGETS = (
+    "rate_limit_unreadable_targets",
+    "Requests for which the proxy did not say method and target in the headers of its dialect.",
+    ("dialect",),
+)
+_REFUSED_PEERS = (
+    "rate_limit_refused_peers",
+    "Requests to the data port from an address that is not trusted, or without the secret.",
+    ("reason",),
+)
 _LATENCY = "rate_limit_redis_latency_seconds", "Time that an answered call to the store took."
 _STORE_UP = "rate_limit_store_reachable", "1 while the store answers."
 _STORE_EMBEDDED = "rate_limit_store_embedded", "1 if the store is the embedded one."
@@ -47,6 +57,8 @@ class Metrics:
         self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
         self._store_errors = Counter(*_STORE_ERRORS, registry=registry)
         self._unreadable = Counter(*_UNREADABLE, registry=registry)
+        self._unreadable_targets = Counter(*_UNREADABLE_TARGETS, registry=registry)
+        self._refused_peers = Counter(*_REFUSED_PEERS, registry=registry)
         self._access_failures = Counter(
             "rate_limit_admin_auth_failures",
             "Requests to the admin port without a valid key or token, or beyond what its role may do.",
@@ -77,6 +89,13 @@ class Metrics:
 
     def unreadable_address(self) -> None:
         self._unreadable.inc()
+
+    def unreadable_target(self, dialect: str) -> None:
+        self._unreadable_targets.labels(dialect).inc()
+
+    def peer_refused(self, reason: str, peer: str) -> None:
+        """Not by address: whoever reaches the port may come from any."""
+        self._refused_peers.labels(reason).inc()
 
     def admin_access_failed(self, reason: str, address: str) -> None:
         """Not by address: those are as many as the callers like."""

@@ -10,6 +10,10 @@ from sidecar.domain.request import RequestMetadata
 class _Watching(Observer, Protocol):
     def unreadable_address(self) -> None: ...
 
+    def unreadable_target(self, dialect: str) -> None: ...
+
+    def peer_refused(self, reason: str, peer: str) -> None: ...
+
 
 class Observers:
     def __init__(self, *observers: _Watching) -> None:
@@ -22,3 +26,11 @@ class Observers:
     def unreadable_address(self) -> None:
         for observer in self._observers:
             observer.unreadable_address()
+
+    def unreadable_target(self, dialect: str) -> None:
+        for observer in self._observers:
+            observer.unreadable_target(dialect)
+
+    def peer_refused(self, reason: str, peer: str) -> None:
+        for observer in self._observers:
+            observer.peer_refused(reason, peer)

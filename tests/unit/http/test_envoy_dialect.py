@@ -6,6 +6,7 @@ import pytest
 
 from sidecar.domain.decision import Counted, Decision, Reason, Usage, decide
 from sidecar.infrastructure.http.dialects import envoy
+from sidecar.infrastructure.http.headers import ResponseOptions
 from sidecar.infrastructure.http.messages import Call
 from sidecar.infrastructure.http.sources import Sources
 from tests.decisions import NOW_US, allowed, check, refused, rule, without_numbers
@@ -76,13 +77,13 @@ def test_a_call_without_any_header_is_a_request() -> None:
 )
 def test_allowed_is_200_with_nothing_in_it(decision: Decision, headers: dict[str, str]) -> None:
     """Any other status would end the request at Envoy; numbers are there only where there are some."""
-    answer = envoy.write(decision, 503)
+    answer = envoy.write(decision, ResponseOptions())
     assert (answer.status, answer.headers, answer.body) == (200, headers, b"")
 
 
 def test_a_refusal_says_what_when_and_by_which_rule() -> None:
     """Every header and every member of the body."""
-    answer = envoy.write(refused(retry_us=23_000_000, reset_us=12_000_000), 503)
+    answer = envoy.write(refused(retry_us=23_000_000, reset_us=12_000_000), ResponseOptions())
     assert answer.status == 429
     assert answer.headers == {
         "X-RateLimit-Limit": "10",
@@ -116,7 +117,10 @@ def test_what_is_no_quota_has_a_status_of_its_own(
     reason: Reason, unavailable_status: int, status: int
 ) -> None:
     """No numbers, no Retry-After, and no word about quotas."""
-    answer = envoy.write(without_numbers(reason, allow=False, rule_id="b"), unavailable_status)
+    answer = envoy.write(
+        without_numbers(reason, allow=False, rule_id="b"),
+        ResponseOptions(unavailable_status=unavailable_status),
+    )
     assert answer.status == status
     assert answer.headers == {
         "X-RateLimit-Rule": "b",
@@ -143,14 +147,14 @@ def test_every_refusing_rule_is_named_and_the_longest_wait_shown() -> None:
         Usage(True, 1, 0, 9_000_000),
         Usage(False, 10, 60_000_000, 60_000_000),
     ]
-    answer = envoy.write(decide(checks, Counted(False, NOW_US, usages)), 503)
+    answer = envoy.write(decide(checks, Counted(False, NOW_US, usages)), ResponseOptions())
     assert json.loads(answer.body)["violated-policies"] == ["short", "long"]
     assert (answer.headers["X-RateLimit-Rule"], answer.headers["Retry-After"]) == ("long", "5")
 
 
 def test_what_can_never_fit_is_told_to_wait_a_whole_window() -> None:
     """A proxy's clients need an integer, also where no waiting helps."""
-    assert envoy.write(refused(retry_us=None), 503).headers["Retry-After"] == "60"
+    assert envoy.write(refused(retry_us=None), ResponseOptions()).headers["Retry-After"] == "60"
 
 
 def test_headers_stay_short_whatever_ids_and_numbers_are() -> None:
@@ -158,6 +162,6 @@ def test_headers_stay_short_whatever_ids_and_numbers_are() -> None:
     largest = rule("r" * 64, limit=100_000, window_seconds=1, identifier_type="header:X-Long")
     checks = [check(rule(f"{n:064}")) for n in range(63)] + [check(largest, identifier="=" + "x" * 128)]
     usages = [Usage(False, 2**53, 365 * 24 * 3600 * 10**6, 365 * 24 * 3600 * 10**6)] * 64
-    answer = envoy.write(decide(checks, Counted(False, NOW_US, usages)), 503)
+    answer = envoy.write(decide(checks, Counted(False, NOW_US, usages)), ResponseOptions())
     written = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
     assert len(written) < 1024

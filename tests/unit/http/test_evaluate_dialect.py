@@ -9,6 +9,7 @@ import pytest
 from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.infrastructure.http.dialects import evaluate
+from sidecar.infrastructure.http.headers import ResponseOptions
 from sidecar.infrastructure.validation import Malformed, Rejected
 from tests.decisions import allowed, refused, without_numbers
 
@@ -247,7 +248,7 @@ def test_an_answer_has_the_documents_fields_in_its_order(
     decision: Decision, status: int, fields: tuple[Any, ...]
 ) -> None:
     """Nulls where there is nothing to say, never invented numbers."""
-    answer = evaluate.write(decision, 503)
+    answer = evaluate.write(decision, ResponseOptions())
     names = ["allowed", "limit", "remaining", "reset_at", "retry_after", "rule_id", "reason"]
     assert answer.status == status
     assert list(json.loads(answer.body).items()) == list(zip(names, fields, strict=True))
@@ -265,4 +266,4 @@ def test_an_answer_has_the_documents_fields_in_its_order(
 )
 def test_retry_after_is_a_header_where_it_is_a_number(decision: Decision, retry: str | None) -> None:
     """A caller that reads headers only learns the same."""
-    assert evaluate.write(decision, 503).headers.get("Retry-After") == retry
+    assert evaluate.write(decision, ResponseOptions()).headers.get("Retry-After") == retry

@@ -5,6 +5,9 @@ import pytest
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.rule import OnUnavailable
 from sidecar.domain.ruleset import RuleSet
+from sidecar.infrastructure.http.client_address import AddressSource
+from sidecar.infrastructure.http.front import FrontOptions
+from sidecar.infrastructure.http.headers import ResponseOptions
 from sidecar.infrastructure.http.sources import Sources
 from tests.served_front import CLIENTS, Served
 
@@ -43,9 +46,9 @@ async def test_once_the_store_was_read_an_unknown_client_is_a_404(front: Served)
 
 async def test_sources_and_the_status_without_the_store_are_changed_in_between(front: Served) -> None:
     """A new configuration holds for the very next request."""
-    front.front.sources = Sources(address_header=None)
+    front.front.options = FrontOptions(sources=Sources(address=AddressSource(header=None)))
     await front.ask("GET", "/authz/x", {"X-Forwarded-For": "192.0.2.9"})
     assert str(front.watcher.decided_requests[-1][0].address) == "192.0.2.9"
-    front.front.unavailable_status = 500
+    front.front.options = FrontOptions(response=ResponseOptions(unavailable_status=500))
     front.store.problem = StoreUnavailable("away")
     assert (await front.ask("GET", "/clients/closed/authz/x")).status == 500

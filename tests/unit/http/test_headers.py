@@ -4,8 +4,9 @@ import pytest
 
 from sidecar.domain.decision import Reason, RuleState, Usage
 from sidecar.infrastructure.http.headers import (
+    ResponseOptions,
     rate_limit_headers,
-    refusal_status,
+    reason_status,
     reset_at,
     retry_after,
     seconds,
@@ -57,7 +58,7 @@ def test_remaining_is_never_negative_and_reset_is_zero_when_nothing_is_used(
     used: int, reset_us: int, remaining: str, reset: str
 ) -> None:
     """A lowered limit leaves more used than there is room for."""
-    headers = rate_limit_headers(allowed(used=used, reset_us=reset_us))
+    headers = rate_limit_headers(allowed(used=used, reset_us=reset_us), ResponseOptions())
     assert headers == {
         "X-RateLimit-Limit": "10",
         "X-RateLimit-Remaining": remaining,
@@ -68,8 +69,8 @@ def test_remaining_is_never_negative_and_reset_is_zero_when_nothing_is_used(
 def test_the_limit_of_a_token_bucket_is_what_it_holds() -> None:
     """Limit and remaining are of the same kind, else remaining could be more than limit."""
     of = check(capacity=50)
-    assert rate_limit_headers(allowed(used=1, of=of))["X-RateLimit-Limit"] == "50"
-    assert rate_limit_headers(allowed(used=1, of=of))["X-RateLimit-Remaining"] == "49"
+    assert rate_limit_headers(allowed(used=1, of=of), ResponseOptions())["X-RateLimit-Limit"] == "50"
+    assert rate_limit_headers(allowed(used=1, of=of), ResponseOptions())["X-RateLimit-Remaining"] == "49"
 
 
 @pytest.mark.parametrize(
@@ -95,11 +96,11 @@ def test_the_moment_of_the_reset_is_in_utc(now_us: int, reset_us: int, moment: s
 def test_there_is_no_moment_without_numbers() -> None:
     """None is invented for a request that no rule counted."""
     assert reset_at(without_numbers(Reason.NO_POLICY, allow=True)) is None
-    assert rate_limit_headers(without_numbers(Reason.NO_POLICY, allow=True)) == {}
+    assert rate_limit_headers(without_numbers(Reason.NO_POLICY, allow=True), ResponseOptions()) == {}
 
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_each_reason_has_its_status(reason: Reason) -> None:
     """A quota is 429, the store's absence what the configuration says, everything else a plain no."""
     expected = {Reason.QUOTA_EXCEEDED: 429, Reason.STORAGE_UNAVAILABLE: 599}
-    assert refusal_status(reason, 599) == expected.get(reason, 403)
+    assert reason_status(reason, ResponseOptions(unavailable_status=599)) == expected.get(reason, 403)

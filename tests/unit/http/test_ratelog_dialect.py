@@ -9,6 +9,7 @@ from sidecar.application.user_rates import UserEndpoint, rate_rule
 from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.errors import InvalidValue
 from sidecar.infrastructure.http.dialects import ratelog
+from sidecar.infrastructure.http.headers import ResponseOptions
 from sidecar.infrastructure.http.messages import Answer, Call
 from sidecar.infrastructure.validation import Malformed, Rejected
 from tests.decisions import allowed, check, refused, without_numbers
@@ -158,7 +159,7 @@ def test_a_query_and_a_body_can_name_the_same_endpoints(query: str, text: str) -
 
 def test_a_check_that_passes_is_200() -> None:
     """Fields in the contract's order, headers as elsewhere."""
-    answer = ratelog.write_check(allowed(used=3, reset_us=1, of=RATE), 503)
+    answer = ratelog.write_check(allowed(used=3, reset_us=1, of=RATE), ResponseOptions())
     assert list(fields(answer).items()) == [
         ("status", "ok"),
         ("limit", 10),
@@ -179,7 +180,9 @@ def test_a_check_that_passes_is_200() -> None:
 
 def test_a_check_over_the_limit_is_429() -> None:
     """Seconds are rounded up, and waiting takes at least one."""
-    answer = ratelog.write_check(refused(retry_us=22_000_001, reset_us=22_000_001, of=RATE), 503)
+    answer = ratelog.write_check(
+        refused(retry_us=22_000_001, reset_us=22_000_001, of=RATE), ResponseOptions()
+    )
     assert fields(answer) == {
         "status": "rate_limited",
         "limit": 10,
@@ -216,7 +219,7 @@ def test_a_check_over_the_limit_is_429() -> None:
 )
 def test_a_look_is_200_whatever_a_check_would_get(decision: Decision, expected: dict[str, Any]) -> None:
     """With the count beside it, no `Retry-After`, and never from a cache."""
-    answer = ratelog.write_status(decision, 503)
+    answer = ratelog.write_status(decision, ResponseOptions())
     assert (answer.status, fields(answer)) == (200, {"limit": 10, **expected})
     assert "Retry-After" not in answer.headers
     assert answer.headers["Cache-Control"] == "no-store"
@@ -226,7 +229,10 @@ def test_a_look_is_200_whatever_a_check_would_get(decision: Decision, expected: 
 def test_without_numbers_none_are_invented(reason: Reason) -> None:
     """Whether the store is away, or nothing is enforced."""
     decision = without_numbers(reason, allow=True)
-    checked, looked = ratelog.write_check(decision, 503), ratelog.write_status(decision, 503)
+    checked, looked = (
+        ratelog.write_check(decision, ResponseOptions()),
+        ratelog.write_status(decision, ResponseOptions()),
+    )
     assert (checked.status, fields(checked)) == (200, {"status": "ok", **NULLS})
     assert (looked.status, fields(looked)) == (200, {"status": "ok", **NULLS, "count": None})
 
@@ -234,7 +240,10 @@ def test_without_numbers_none_are_invented(reason: Reason) -> None:
 @pytest.mark.parametrize("write", [ratelog.write_check, ratelog.write_status])
 def test_a_store_that_is_away_denies_with_the_configured_status(write: Any) -> None:
     """As a problem: neither `ok` nor `rate_limited` would be true."""
-    answer = write(without_numbers(Reason.STORAGE_UNAVAILABLE, allow=False, rule_id="check"), 502)
+    answer = write(
+        without_numbers(Reason.STORAGE_UNAVAILABLE, allow=False, rule_id="check"),
+        ResponseOptions(unavailable_status=502),
+    )
     assert (answer.status, answer.headers["Content-Type"]) == (502, "application/problem+json")
     assert json.loads(answer.body)["status"] == 502
     assert "Retry-After" not in answer.headers

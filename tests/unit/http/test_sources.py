@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from sidecar.domain.request import RequestMetadata
+from sidecar.infrastructure.http.client_address import AddressSource
 from sidecar.infrastructure.http.messages import Call, joined
 from sidecar.infrastructure.http.sources import Sources
 
-FORWARDED = {"address_header": None}
+FORWARDED: dict[str, Any] = {"address": AddressSource(header=None)}
 
 
 def read(headers: dict[str, str], *, client_id: str | None = None, **sources: Any) -> RequestMetadata:
@@ -92,7 +93,9 @@ def test_a_configured_header_is_believed_alone(headers: dict[str, str]) -> None:
 )
 def test_hops_are_counted_from_the_right(hops: int, forwarded: str, address: str | None) -> None:
     """What stands left of the trusted hops was written by whoever wanted to; too few entries are none."""
-    found = read({"x-forwarded-for": forwarded}, trusted_hops=hops, **FORWARDED).address
+    found = read(
+        {"x-forwarded-for": forwarded}, address=AddressSource(header=None, trusted_hops=hops)
+    ).address
     assert found == (ip_address(address) if address else None)
 
 

@@ -6,7 +6,13 @@ from typing import Any
 from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.infrastructure.described import DescribedBody, EvaluateBody, described_request
-from sidecar.infrastructure.http.headers import rate_limit_headers, refusal_status, reset_at, retry_after
+from sidecar.infrastructure.http.headers import (
+    ResponseOptions,
+    rate_limit_headers,
+    reason_status,
+    reset_at,
+    retry_after,
+)
 from sidecar.infrastructure.http.messages import Answer
 from sidecar.infrastructure.validation import body_reader
 
@@ -27,9 +33,9 @@ def read_described(body: bytes) -> RequestMetadata:
     return described_request(_read_described(body), "")
 
 
-def write(decision: Decision, unavailable_status: int) -> Answer:
-    status = 200 if decision.allowed else refusal_status(decision.reason, unavailable_status)
-    headers = rate_limit_headers(decision)
+def write(decision: Decision, options: ResponseOptions) -> Answer:
+    status = 200 if decision.allowed else reason_status(decision.reason, options)
+    headers = rate_limit_headers(decision, options)
     headers["Content-Type"] = "application/json"
     fields = _fields(decision)
     if fields["retry_after"] is not None:

@@ -14,7 +14,7 @@ from sidecar.application.user_rates import (
     user_number,
 )
 from sidecar.domain.decision import Decision, Reason
-from sidecar.infrastructure.http.headers import rate_limit_headers, retry_after, seconds
+from sidecar.infrastructure.http.headers import ResponseOptions, rate_limit_headers, retry_after, seconds
 from sidecar.infrastructure.http.messages import Answer, Call
 from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 from sidecar.infrastructure.validation import Malformed, Strict, body_reader
@@ -47,10 +47,10 @@ def read_status(call: Call) -> UserEndpoint:
     return UserEndpoint(_user(call), one_endpoint(given.get("endpoint", [])))
 
 
-def write_check(decision: Decision, unavailable_status: int) -> Answer:
+def write_check(decision: Decision, options: ResponseOptions) -> Answer:
     if _unavailable(decision):
-        return _cannot_count(decision, unavailable_status)
-    headers = {**rate_limit_headers(decision), "Content-Type": "application/json"}
+        return _cannot_count(decision, options)
+    headers = {**rate_limit_headers(decision, options), "Content-Type": "application/json"}
     fields = _fields(decision)
     if decision.allowed:
         return Answer(200, headers, json.dumps(fields).encode())
@@ -58,11 +58,11 @@ def write_check(decision: Decision, unavailable_status: int) -> Answer:
     return Answer(429, headers, json.dumps(fields).encode())
 
 
-def write_status(decision: Decision, unavailable_status: int) -> Answer:
+def write_status(decision: Decision, options: ResponseOptions) -> Answer:
     """Looking is always allowed: the status of a limit that is used up is 200 too."""
     if _unavailable(decision):
-        return _cannot_count(decision, unavailable_status)
-    headers = rate_limit_headers(decision)
+        return _cannot_count(decision, options)
+    headers = rate_limit_headers(decision, options)
     headers |= {"Content-Type": "application/json", "Cache-Control": "no-store"}
     count = decision.shown.usage.used if decision.shown else None
     return Answer(200, headers, json.dumps({**_fields(decision), "count": count}).encode())
@@ -90,8 +90,9 @@ def _unavailable(decision: Decision) -> bool:
     return decision.reason is Reason.STORAGE_UNAVAILABLE and not decision.allowed
 
 
-def _cannot_count(decision: Decision, unavailable_status: int) -> Answer:
+def _cannot_count(decision: Decision, options: ResponseOptions) -> Answer:
     """Neither `ok` nor `rate_limited` would be true."""
-    headers = {**rate_limit_headers(decision), "Content-Type": CONTENT_TYPE}
+    headers = {**rate_limit_headers(decision, options), "Content-Type": CONTENT_TYPE}
+    status = options.unavailable_status
     detail = "the rate limiter cannot count requests at the moment"
-    return Answer(unavailable_status, headers, problem(unavailable_status, detail))
+    return Answer(status, headers, problem(status, detail))

@@ -1,0 +1,179 @@
+"""The parts of the configuration file that say where to listen, who may ask, and whose address it is."""
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+
+from sidecar.domain.identity import canonical_network
+from sidecar.infrastructure.validation import Strict
+
+NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"  # RFC 9110
+HeaderName = Annotated[str, StringConstraints(pattern=NAME, to_lower=True)]
+
+#: Shorter ones can be guessed.
+MIN_SECRET = 16
+#: What may stand in `trusted_peers` beside networks.
+LOOPBACK, PRIVATE = "loopback", "private"
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
+
+Api = Literal["proxy", "evaluate", "rate"]
+DialectName = Literal["envoy", "nginx", "ingress-nginx", "forward-auth"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where to listen: `path` is that of a Unix socket, else `host` (IPv6 without brackets) and `port`."""
+
+    host: str = ""
+    port: int = 0
+    path: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Endpoint":
+        """Read `host:port`, `[::1]:port` or `unix:/path`; raises `ValueError` saying what was expected."""
+        if text.startswith("unix:/") and len(text) > len("unix:/"):
+            return cls(path=text.removeprefix("unix:"))
+        match = _AUTHORITY.fullmatch(text)
+        if not match or int(match[3]) > 65535 or not (match[2] or _is_ipv6(match[1])):
+            raise ValueError(f"expected host:port, [::1]:port or unix:/path, got {text!r}")
+        return cls(host=match[1] or match[2], port=int(match[3]))
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_endpoint(text: str) -> str:
+    return str(Endpoint.parse(text))
+
+
+Address = Annotated[str, AfterValidator(_check_endpoint)]
+
+
+def _check_network(text: str) -> str:
+    try:
+        canonical_network(text)
+    except ValueError as error:
+        raise ValueError(f"expected an address or a CIDR network: {error}") from None
+    return text
+
+
+def _check_peers(text: str) -> str:
+    if text in (LOOPBACK, PRIVATE):
+        return text
+    try:
+        return _check_network(text)
+    except ValueError as error:
+        raise ValueError(f"expected {LOOPBACK!r}, {PRIVATE!r}, or a network: {error}") from None
+
+
+def _check_secret(secret: str) -> str:
+    if (
+        len(secret) < MIN_SECRET
+        or not secret.isascii()
+        or not secret.isprintable()
+        or secret != secret.strip()
+    ):
+        raise ValueError(
+            f"expected at least {MIN_SECRET} printable ASCII characters, as a header carries them"
+        )
+    return secret
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+WrittenNetwork = Annotated[str, AfterValidator(_check_network)]
+Peers = Annotated[str, AfterValidator(_check_peers)]
+Secret = Annotated[str, AfterValidator(_check_secret)]
+
+
+class Listen(Strict):
+    """Where the two ports are."""
+
+    authz: Address = Field(
+        default="127.0.0.1:8000",
+        description="The data port, for proxies: host:port, [::1]:port or unix:/path.",
+    )
+    admin: Address = Field(
+        default="127.0.0.1:8001",
+        description="The admin port, for people and Prometheus; written as authz is.",
+    )
+
+    trusted_peers: tuple[Peers, ...] = Field(
+        default=(LOOPBACK, PRIVATE),
+        description="Who may ask on the data port: addresses and networks, loopback, private. "
+        "Others get 403; whoever reaches a Unix socket may ask.",
+    )
+    secret: Annotated[tuple[Secret, ...] | None, BeforeValidator(_listed)] = Field(
+        default=None,
+        min_length=1,
+        repr=False,
+        description="What the proxy has to send in secret_header: one, or several while it is replaced.",
+    )
+    secret_header: HeaderName = Field(default="x-sidecar-secret", description="The header of the secret.")
+    apis: tuple[Api, ...] = Field(
+        default=("proxy", "evaluate", "rate"), description="What the data port serves."
+    )
+
+    @model_validator(mode="after")
+    def _apart(self) -> "Listen":
+        endpoint = self.authz_endpoint
+        if self.authz == self.admin and (endpoint.path or endpoint.port):
+            raise ValueError(f"authz and admin need two addresses, got {self.authz!r} for both")
+        return self
+
+    @property
+    def authz_endpoint(self) -> Endpoint:
+        return Endpoint.parse(self.authz)
+
+    @property
+    def admin_endpoint(self) -> Endpoint:
+        return Endpoint.parse(self.admin)
+
+
+class AddressOf(Strict):
+    """Where an address is found."""
+
+    header: HeaderName | None = Field(
+        default="x-client-ip",
+        description="A header with the address alone, that the proxy overwrites; null: X-Forwarded-For only.",
+    )
+    trusted_hops: int = Field(
+        default=1,
+        ge=1,
+        le=32,
+        description="Where header is null: which X-Forwarded-For entry is the caller; 1 is the rightmost.",
+    )
+    trusted_networks: tuple[WrittenNetwork, ...] = Field(
+        default=(),
+        description="Where header is null, instead of trusted_hops: the caller is the rightmost "
+        "X-Forwarded-For entry that is in none of these.",
+    )
+
+
+class ClientIp(AddressOf):
+    """Whose address a request comes from."""
+
+    ipv6_prefix: int = Field(
+        default=64, ge=16, le=128, description="IPv6 callers are counted by network of this many bits."
+    )
+    dialects: dict[DialectName, AddressOf] = Field(
+        default={}, description="Dialects whose proxy writes it elsewhere; nothing is taken from above."
+    )
+
+    def of(self, dialect: str) -> AddressOf:
+        return next((own for name, own in self.dialects.items() if name == dialect), self)

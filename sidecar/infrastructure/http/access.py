@@ -1,0 +1,54 @@
+"""Who may ask on the data port: a reachable check port would let anyone use up other callers' limits."""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sidecar.domain.identity import canonical_address, canonical_network
+from sidecar.domain.request import Network
+
+#: Peers whose answer is remembered; there are no more proxies, and who is none is refused.
+_MAX_KNOWN = 1024
+
+
+def networks(*written: str) -> tuple[Network, ...]:
+    return tuple(map(canonical_network, written))
+
+
+LOOPBACK = networks("127.0.0.0/8", "::1/128")
+#: RFC 1918, RFC 4193, and the link-local ones of RFC 3927 and RFC 4291.
+PRIVATE = networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Checks one request to the data port before anything else of it is read."""
+
+    trusted_peers: tuple[Network, ...] = LOOPBACK + PRIVATE
+    #: Lower case.
+    secret_header: str = "x-sidecar-secret"  # noqa: S105 the name, not the secret
+    #: Any of them will do, so that one can be replaced; none: nobody is asked for one.
+    secrets: tuple[bytes, ...] = ()
+    _known: dict[str, bool] = field(default_factory=dict, compare=False)
+
+    def problem(self, peer: str | None, headers: Mapping[str, str]) -> str | None:
+        """`peer` or `secret` where that is wrong. `peer` is a TCP address, empty for a Unix socket's."""
+        if peer and not self._trusts(peer):
+            return "peer"
+        if self.secrets and not self._knows(headers.get(self.secret_header, "")):
+            return "secret"
+        return None
+
+    def _trusts(self, peer: str) -> bool:
+        if (known := self._known.get(peer)) is not None:
+            return known
+        address = canonical_address(peer)
+        trusted = address is not None and any(address in network for network in self.trusted_peers)
+        if len(self._known) < _MAX_KNOWN:
+            self._known[peer] = trusted
+        return trusted
+
+    def _knows(self, given: str) -> bool:
+        """All are compared, so that the time says nothing about which was nearly right."""
+        offered = given.encode("utf-8", "surrogateescape")
+        return sum(hmac.compare_digest(offered, secret) for secret in self.secrets) > 0
