@@ -1,25 +1,25 @@
-"""The commands: serve, check, schema, demo."""
+"""The commands: serve, check, recipe, schema, demo."""
 
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from sidecar import __version__, demo
-from sidecar.assets import asset
-from sidecar.infrastructure.config.loading import Configuration, load
+from sidecar.commands import check, recipe
+from sidecar.commands.files import DEFAULTS, default_file, load_and_warn
 from sidecar.infrastructure.config.problems import ConfigurationError
 from sidecar.infrastructure.config.schema import json_schema
 from sidecar.infrastructure.redis.data_directory import StoreCannotStart
 from sidecar.infrastructure.telemetry import logs
 from sidecar.listening import CannotListen
-from sidecar.main import serve
+from sidecar.main import Worker, serve
+from sidecar.workers import supervise
 
 _DESCRIPTION = """\
-A rate-limiting authorization sidecar: Envoy asks it about every request, and it answers 200 or 429 by the
+A rate-limiting authorization sidecar: a proxy asks it about every request, and it answers 200 or 429 by the
 rules of a YAML file, counted in Redis.
 """
 _EXIT_CODES = """\
@@ -31,7 +31,6 @@ exit codes:
   4  the embedded store cannot be started
   5  a part that the demo needs is missing or has failed
 """
-_DEFAULT_FILES = ("sidecar.yaml", "config/sidecar.yaml", "/etc/ratelimit-sidecar/sidecar.yaml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,15 +58,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     serving = commands.add_parser("serve", help="answer proxies on the data port, people on the admin port")
-    files = ", ".join(_DEFAULT_FILES)
-    serving.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help=f"default: the first of {files}, else built in"
-    )
+    serving.add_argument("-c", "--config", type=Path, metavar="FILE", help=DEFAULTS)
+    # What a supervisor says to those it starts.
+    serving.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    serving.add_argument("--store", help=argparse.SUPPRESS)
     serving.set_defaults(run=_serve)
 
-    checking = commands.add_parser("check", help="say everything that is wrong with a configuration")
-    checking.add_argument("file", type=Path, metavar="FILE")
-    checking.set_defaults(run=_check)
+    summary = "say everything that is wrong with a configuration"
+    check.add_to(commands.add_parser("check", help=summary, description=check.DESCRIPTION))
+    summary = "print the configuration of a proxy that fits this one"
+    recipe.add_to(commands.add_parser("recipe", help=summary, description=recipe.DESCRIPTION))
 
     schema = commands.add_parser("schema", help="print the configuration's JSON Schema, for editors")
     schema.set_defaults(run=_schema)
@@ -81,16 +81,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    configuration = _load(options.config or _default_file())
+    file = options.config or default_file()
+    configuration = load_and_warn(file)
     logs.set_up(configuration.settings.log_level, configuration.settings.app_env)
-    asyncio.run(serve(configuration))
-    return 0
-
-
-def _check(options: argparse.Namespace) -> int:
-    configuration = _load(options.file)
-    rules = sum(len(client.rules) for client in configuration.clients)
-    print(f"{options.file}: {_many(len(configuration.clients), 'client')}, {_many(rules, 'rule')}, no error")
+    if options.worker:
+        asyncio.run(serve(configuration, worker=Worker(options.store)))
+    elif configuration.settings.workers > 1:
+        return asyncio.run(supervise(configuration, file))
+    else:
+        asyncio.run(serve(configuration))
     return 0
 
 
@@ -103,24 +102,7 @@ def _demo(options: argparse.Namespace) -> int:
     return demo.run(options.env_file)
 
 
-def _load(file: Path) -> Configuration:
-    """Raises `ConfigurationError`; warnings go to stderr."""
-    configuration = load(file, os.environ)
-    for warning in configuration.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return configuration
-
-
-def _default_file() -> Path:
-    found = [path for path in map(Path, _DEFAULT_FILES) if path.exists()]
-    return found[0] if found else asset("sidecar.yaml")
-
-
 def _fail(code: int, *messages: str) -> int:
     for message in messages:
         print(message, file=sys.stderr)
     return code
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,16 +1,17 @@
 """The composition root: which objects there are, and how a configuration gets to them."""
 
-from dataclasses import replace
+import logging
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from redis.asyncio import Redis
-
 from sidecar.application.clients import ClientDirectory
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.explain import Explainer
+from sidecar.application.failure import WithoutStore
 from sidecar.application.known_clients import FileClient
+from sidecar.application.local import LocalCounters
 from sidecar.application.readiness import Readiness
 from sidecar.application.searching import Searches
 from sidecar.application.store_watch import StoreWatch
@@ -38,8 +39,9 @@ from sidecar.infrastructure.http.dialects import envoy, evaluate
 from sidecar.infrastructure.http.front import Front, FrontOptions
 from sidecar.infrastructure.http.headers import ResponseOptions
 from sidecar.infrastructure.http.sources import Sources
+from sidecar.infrastructure.redis.connection import Store
 from sidecar.infrastructure.redis.control import RedisControlStore
-from sidecar.infrastructure.redis.counters import RedisCounterStore
+from sidecar.infrastructure.redis.counters import Listeners, RedisCounterStore
 from sidecar.infrastructure.telemetry.logs import AccessLog, RefusalLog
 from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
@@ -47,6 +49,7 @@ from sidecar.reloading import Reloader
 
 #: What one look at counters may wait for the store: an operator has more patience than a request.
 LOOK_SECONDS = 1.0
+_log = logging.getLogger("sidecar.store")
 
 
 class Sidecar:
@@ -55,27 +58,31 @@ class Sidecar:
     Decisions, what the API keeps, and looks at counters have connections of their own: none waits for others.
     """
 
-    def __init__(self, configuration: Configuration, counting: Redis, control: Redis, looking: Redis) -> None:
+    def __init__(self, configuration: Configuration, counting: Store, control: Store, looking: Store) -> None:
         store = configuration.settings.store
-        metrics = Metrics(embedded=is_embedded(configuration.settings))
+        self._metrics = metrics = Metrics(embedded=is_embedded(configuration.settings))
         observers = Observers(metrics, RefusalLog())
+        self.readiness = Readiness()
+        local = LocalCounters()
+        self._without_store = without_store = WithoutStore(local)
         counters = RedisCounterStore(
             counting,
             prefix=store.key_prefix,
             timeout_seconds=store.timeout_ms / 1000,
-            observe=metrics.store_answered,
+            listeners=Listeners(metrics.store_answered, self._breaker_turned),
         )
-        self._evaluator = RateLimitEvaluator(counters, observers)
+        self._evaluator = RateLimitEvaluator(counters, observers, without_store)
         looks = RedisCounterStore(looking, prefix=store.key_prefix, timeout_seconds=LOOK_SECONDS)
         searches = Searches(looks)
-        self._rates = UserRates(counters, observers, searches)
+        self._rates = UserRates(counters, observers, searches, without_store)
         self._usage = CounterUsage(searches)
-        self._explainer = Explainer(looks)
+        self._explainer = Explainer(looks, without_store)
         control_store = RedisControlStore(control, prefix=store.key_prefix)
         self._directory = ClientDirectory(control_store, self._publish, described)
-        self.readiness = Readiness()
         self.access = Access(metrics.admin_access_failed, AccessLog().failed)
-        self.store_watch = StoreWatch(control_store, self._directory, self.readiness, metrics.store_reachable)
+        self.store_watch = StoreWatch(
+            control_store, self._directory, self.readiness, _StoreNews(metrics, local)
+        )
         self.front = Front(self._evaluator, self._rates, self.readiness, observers)
         self.reloader = Reloader(configuration, self.apply, metrics.config_reloaded)
         self.admin_routes = routes(
@@ -97,10 +104,17 @@ class Sidecar:
         # A library that tokens need may be missing.
         self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
         self._directory.use_files(clients, policy)
-        self._explainer.on_unavailable = settings.store.on_unavailable
-        self._evaluator.on_unavailable = self._rates.on_unavailable = settings.store.on_unavailable
+        self._without_store.default = settings.store.on_unavailable
         self._rates.rule = rule
         self.front.options = front
+
+    def _breaker_turned(self, is_open: bool) -> None:
+        self.readiness.open_breakers += 1 if is_open else -1
+        self._metrics.breaker_turned(self.readiness.open_breakers)
+        if is_open:
+            _log.warning("the store does not answer: requests are decided without it, and do not wait")
+        else:
+            _log.info("the store answers again: requests are counted there")
 
     def _publish(self, rule_set: RuleSet) -> None:
         self._evaluator.rule_set = self._usage.rule_set = self._explainer.rule_set = rule_set
@@ -110,6 +124,24 @@ class Sidecar:
         """As a proxy would be answered."""
         answer = envoy.write(decision, self.front.options.response)
         return answer.status, answer.headers
+
+
+@dataclass(frozen=True, slots=True)
+class _StoreNews:
+    """What is found out about the store goes into metrics, and the number of processes into their shares."""
+
+    metrics: Metrics
+    local: LocalCounters
+
+    def store_reachable(self, reachable: bool) -> None:
+        self.metrics.store_reachable(reachable)
+
+    def store_evicts(self, evicts: bool) -> None:
+        self.metrics.store_evicts(evicts)
+
+    def live_processes(self, number: int) -> None:
+        self.local.processes = number
+        self.metrics.live_processes(number)
 
 
 def is_embedded(settings: Settings) -> bool:
@@ -141,7 +173,7 @@ def _front_options(settings: Settings) -> FrontOptions:
         access=DataAccess(
             trusted_peers=tuple(chain(*map(_peers, listen.trusted_peers))),
             secret_header=listen.secret_header,
-            secrets=tuple(secret.encode() for secret in listen.secret or ()),
+            secrets=tuple(secret.encode() for secret in listen.secrets),
         ),
         apis=frozenset(listen.apis),
         response=ResponseOptions(

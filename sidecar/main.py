@@ -8,18 +8,17 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-
-from redis.asyncio import Redis
 
 from sidecar.composition import Sidecar, is_embedded
 from sidecar.infrastructure.admin.api import admin_runner
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.http.server import data_runner
-from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, connect
+from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, Store, connect
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
-from sidecar.listening import listening
+from sidecar.listening import Port, listening
 from sidecar.reloading import Reloader
 
 #: When a connection that does not answer is closed. Decisions wait for `store.timeout_ms` only; but closing
@@ -32,35 +31,38 @@ LEAVING_SECONDS = 0.5
 _log = logging.getLogger("sidecar")
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One of several processes; `store` is the embedded store that they share, if it is that."""
+
+    store: str | None = None
+
+
 async def serve(
     configuration: Configuration,
     *,
     ready: Callable[[], None] = lambda: None,
     stop: asyncio.Event | None = None,
+    worker: Worker | None = None,
 ) -> None:
     """Run until `stop` is set, or SIGTERM or SIGINT comes. `ready` is called once both ports are served.
 
-    Raises `CannotListen`, and `StoreCannotStart` for the embedded store; a store elsewhere may be away.
+    A `worker` is one of several processes on the same ports. Raises `CannotListen`, and `StoreCannotStart`
+    for the embedded store; a store elsewhere may be away.
     """
     stop, reread = stop or _set_by(signal.SIGTERM, signal.SIGINT), _set_by(signal.SIGHUP)
     settings = configuration.settings
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(_store_url(settings))
+        shared = worker.store if worker else None
+        url = shared or await stack.enter_async_context(store_url(settings))
         counting = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS, LOOKING_CONNECTIONS))
         sidecar = Sidecar(configuration, counting, control, looking)
         await stack.enter_async_context(_watching(sidecar, reread))
-        await stack.enter_async_context(
-            listening(data_runner(sidecar.front.handle), settings.listen.authz_endpoint, "listen.authz")
-        )
-        await stack.enter_async_context(
-            listening(
-                admin_runner(sidecar.admin_routes, sidecar.access),
-                settings.listen.admin_endpoint,
-                "listen.admin",
-            )
-        )
+        data, admin = ports(settings)
+        await stack.enter_async_context(listening(data_runner(sidecar.front.handle), data))
+        await stack.enter_async_context(listening(admin_runner(sidecar.admin_routes, sidecar.access), admin))
         sidecar.readiness.serving = True
         _log.info("serving", extra={"authz": settings.listen.authz, "admin": settings.listen.admin})
         ready()
@@ -69,6 +71,15 @@ async def serve(
         _log.info("stopping; accepted requests are answered first")
         # Answers close their connections from now on; requests that are already on them still come in.
         await asyncio.sleep(LEAVING_SECONDS)
+
+
+def ports(settings: Settings) -> tuple[Port, Port]:
+    """The data port and the admin port."""
+    listen, shared = settings.listen, settings.workers > 1
+    return (
+        Port(name="listen.authz", endpoint=listen.authz_endpoint, tls=listen.authz_tls, shared=shared),
+        Port(name="listen.admin", endpoint=listen.admin_endpoint, tls=listen.admin_tls, shared=shared),
+    )
 
 
 def _set_by(*numbers: signal.Signals) -> asyncio.Event:
@@ -80,7 +91,7 @@ def _set_by(*numbers: signal.Signals) -> asyncio.Event:
 
 
 @asynccontextmanager
-async def _store_url(settings: Settings) -> AsyncIterator[str]:
+async def store_url(settings: Settings) -> AsyncIterator[str]:
     """Where the store is; the embedded one is started here and stopped at the end."""
     if not is_embedded(settings):
         yield settings.store.url
@@ -98,7 +109,7 @@ async def _store_url(settings: Settings) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _client(
     url: str, give_up_seconds: float, connections: int = MAX_CONNECTIONS
-) -> AsyncIterator[Redis]:
+) -> AsyncIterator[Store]:
     redis = connect(url, give_up_seconds, connections)
     try:
         yield redis

@@ -25,8 +25,12 @@ from sidecar.infrastructure.validation import Rejected
 #: no longer than DEBOUNCE.
 STEP_MS, DEBOUNCE_MS = 50, 400
 LOOK_MS = 1000
-#: Settings that the running process was built with, all but `store.on_unavailable`.
+#: Settings that the running process was built with, all but those of `TAKEN_OVER` in them.
 NEED_RESTART = ("store", "listen", "workers", "log_level", "app_env")
+TAKEN_OVER = {
+    "store": ("on_unavailable",),
+    "listen": ("trusted_peers", "secret", "secret_header", "apis"),
+}
 _log = logging.getLogger("sidecar.config")
 
 
@@ -183,7 +187,9 @@ class Reloader:
 def _running(at_start: Settings, new: Settings) -> Settings:
     """The new settings as far as a running process takes them over."""
     kept = {name: getattr(at_start, name) for name in NEED_RESTART}
-    kept["store"] = at_start.store.model_copy(update={"on_unavailable": new.store.on_unavailable})
+    for part, names in TAKEN_OVER.items():
+        taken_over = {name: getattr(getattr(new, part), name) for name in names}
+        kept[part] = kept[part].model_copy(update=taken_over)
     return new.model_copy(update=kept)
 
 

@@ -20,6 +20,8 @@ class MemoryControl:
     away: bool = False
     loads: int = 0
     listened: int = 0
+    policy: str = "noeviction"
+    processes: set[str] = field(default_factory=set)
     announced: asyncio.Event = field(default_factory=asyncio.Event)
     before_change: Callable[[], None] | None = None
     _versions: int = 0
@@ -27,6 +29,15 @@ class MemoryControl:
     async def version(self) -> str:
         self._ask()
         return self.state.version
+
+    async def eviction_policy(self) -> str:
+        self._ask()
+        return self.policy
+
+    async def live_processes(self, process: str) -> int:
+        self._ask()
+        self.processes.add(process)
+        return len(self.processes)
 
     async def load(self) -> ControlState:
         self._ask()

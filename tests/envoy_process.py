@@ -1,13 +1,17 @@
 """A real Envoy with the repository's own configuration, and an application behind it that hides nothing."""
 
+import hashlib
 import socket
 import socketserver
 import subprocess
+import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,16 +46,16 @@ def envoy(binary: Path, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def application() -> Iterator[None]:
-    """Answers every request 200, with the head that it got as the body.
+def application() -> Iterator[list[bytes]]:
+    """Answers every request 200, with the head that it got as the body and the length of the body it got.
 
-    At `/own-limits` with an X-RateLimit-Limit of its own, too.
+    Some targets are answered as `_OWN` says, and WebSockets echo. Yields the targets that it was asked for.
     """
     with _Server(("127.0.0.1", APP_PORT), _Application) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield
+            yield server.asked
         finally:
             server.shutdown()
             thread.join()
@@ -72,16 +76,32 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked: list[bytes] = []
+
+    def handle_error(self, *whose: Any) -> None:
+        """A proxy that ends may leave its connections without a word."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(*whose)
+
 
 class _Application(socketserver.StreamRequestHandler):
+    server: _Server
+
     def handle(self) -> None:
         while head := self._head():
-            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-            self.rfile.read(int(lengths[0].partition(b":")[2]) if lengths else 0)
-            body = b"" if head.startswith(b"HEAD ") else head
-            own = b"X-RateLimit-Limit: 77\r\n" if b" /own-limits " in head else b""
-            fields = b"X-App: yes\r\n%bContent-Length: %d\r\n\r\n" % (own, len(body))
-            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + fields + body)
+            method, target, _ = head.split(b" ", 2)
+            self.server.asked.append(target)
+            fields = _fields(head)
+            if key := fields.get(b"sec-websocket-key"):
+                self._echo_frames(key)
+                return
+            received = len(self.rfile.read(int(fields.get(b"content-length", 0))))
+            body = b"" if method == b"HEAD" else head
+            status, own = _OWN.get(target.partition(b"?")[0], (b"200 OK", b""))
+            lines = b"X-App: yes\r\nX-App-Received: %d\r\n%bContent-Length: %d" % (received, own, len(body))
+            self.wfile.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n" % (status, lines) + body)
 
     def _head(self) -> bytes:
         lines = []
@@ -90,3 +110,30 @@ class _Application(socketserver.StreamRequestHandler):
             if line == b"\r\n":
                 return b"".join(lines)
         return b""
+
+    def _echo_frames(self, key: bytes) -> None:
+        """RFC 6455: short masked frames come, and go back unmasked, until the other side has enough."""
+        accept = b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n\r\n" % accept
+        self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\n" + lines)
+        while start := self.rfile.read(2):
+            length = start[1] & 0x7F
+            mask = self.rfile.read(4)
+            payload = bytes(byte ^ mask[i % 4] for i, byte in enumerate(self.rfile.read(length)))
+            self.wfile.write(bytes([start[0], length]) + payload)
+
+
+#: Answers that are not 200, or have headers of their own.
+_OWN = {
+    b"/own-limits": (b"200 OK", b"X-RateLimit-Limit: 77\r\n"),
+    b"/own-401": (b"401 Unauthorized", b'WWW-Authenticate: Basic realm="app"\r\n'),
+    b"/own-403": (b"403 Forbidden", b""),
+    b"/own-503": (b"503 Service Unavailable", b""),
+    b"/redirects": (b"302 Found", b"Location: http://test.example/redirected\r\n"),
+}
+
+
+def _fields(head: bytes) -> dict[bytes, bytes]:
+    lines = head.rstrip().split(b"\r\n")[1:]
+    pairs = (line.partition(b":") for line in lines)
+    return {name.lower(): value.strip() for name, _, value in pairs}

@@ -35,10 +35,12 @@ class Reply:
 
 
 class Connection:
-    """One connection to 127.0.0.1, for as many requests as the test likes."""
+    """One connection to 127.0.0.1, for as many requests as the test likes; from `source` if that is given."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
+    def __init__(self, port: int, *, source: str | None = None) -> None:
+        self._socket = socket.create_connection(
+            ("127.0.0.1", port), PATIENCE_SECONDS, (source, 0) if source else None
+        )
         self._received = b""
 
     def send(self, data: bytes) -> None:
@@ -61,6 +63,10 @@ class Connection:
         if named.get("transfer-encoding") == "chunked":
             return Reply(status, fields, b"".join(self._chunks()))
         return Reply(status, fields, self._exactly(int(named["content-length"])))
+
+    def received(self, length: int) -> bytes:
+        """So many bytes of what follows an answer, where that is no HTTP any more."""
+        return self._exactly(length)
 
     def closed(self) -> bool:
         """Whether the other side closes the connection, with nothing more to read."""

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from sidecar.application.evaluator import RateLimitEvaluator
+from sidecar.application.failure import WithoutStore
+from sidecar.application.local import LocalCounters
 from sidecar.application.readiness import Readiness
 from sidecar.application.searching import Searches
 from sidecar.application.user_rates import UserRates
@@ -54,9 +56,10 @@ class Served:
 
     def __init__(self) -> None:
         self.store, self.watcher, self.readiness = MemoryStore(), Watcher(), Readiness(True, True)
-        self.evaluator = RateLimitEvaluator(self.store, self.watcher)
+        self.without_store = WithoutStore(LocalCounters())
+        self.evaluator = RateLimitEvaluator(self.store, self.watcher, self.without_store)
         self.evaluator.rule_set = RuleSet(CLIENTS, Policy(default_client="c"))
-        self.rates = UserRates(self.store, self.watcher, Searches(self.store))
+        self.rates = UserRates(self.store, self.watcher, Searches(self.store), self.without_store)
         self.front = Front(self.evaluator, self.rates, self.readiness, self.watcher)
         self.runner = data_runner(self.front.handle)
         self.port = 0

@@ -10,18 +10,18 @@ from tests.parts import until
 class TcpProxy:
     """Passes bytes on between whoever connects to `port` of 127.0.0.1 and `target_port` there.
 
-    Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait;
+    Without a `port` it takes a free one. Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait;
     after `drop_replies()` the connection is closed in the place of each.
     """
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, *, port: int = 0) -> None:
         self._target_port = target_port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Event()
         self._passing.set()
         self._until_dropping: int | None = None
-        self.port = 0
+        self.port = port
         #: Connections that clients have opened, ever and now, and replies that waited since the last
         #: `hold_replies()`.
         self.accepted = 0
@@ -50,7 +50,7 @@ class TcpProxy:
             task.cancel()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 
-from sidecar.application.failure import decide_without_store, not_known_yet
+from sidecar.application.failure import WithoutStore, not_known_yet
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
 from sidecar.domain.decision import Check, Decision, decide
 from sidecar.domain.request import RequestMetadata
-from sidecar.domain.rule import OnUnavailable
 from sidecar.domain.ruleset import RuleSet
 
 
 class RateLimitEvaluator:
     """Decides requests by the current rules; `rule_set` is replaced whole, between two requests."""
 
-    def __init__(self, counters: CounterStore, observer: Observer) -> None:
+    def __init__(self, counters: CounterStore, observer: Observer, without_store: WithoutStore) -> None:
         self.rule_set = RuleSet()
-        self.on_unavailable = OnUnavailable.ALLOW
+        self._without_store = without_store
         self._counters = counters
         self._observer = observer
 
@@ -24,13 +23,14 @@ class RateLimitEvaluator:
         checks = self.rule_set.checks_for(request)
         decision = checks if isinstance(checks, Decision) else await self._count(checks, request)
         if not_known_yet(decision, self.rule_set):
-            decision = decide_without_store((), self.on_unavailable)
+            decision = self._without_store.decide(())
         self._observer.decided(request, decision)
         return decision
 
     async def _count(self, checks: Sequence[Check], request: RequestMetadata) -> Decision:
+        charge = request.cost > 0
         try:
-            counted = await self._counters.hit(checks, charge=request.cost > 0)
+            counted = await self._counters.hit(checks, charge=charge)
         except StoreUnavailable:
-            return decide_without_store(checks, self.on_unavailable)
+            return self._without_store.decide(checks, charge=charge)
         return decide(checks, counted)

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from sidecar.application.failure import decide_without_store, not_known_yet
+from sidecar.application.failure import WithoutStore, not_known_yet
 from sidecar.application.ports import CounterStore, StoreUnavailable
 from sidecar.domain.decision import Decision, RuleState, decide
 from sidecar.domain.identity import shown_identifier
 from sidecar.domain.request import RequestMetadata
-from sidecar.domain.rule import OnUnavailable
 from sidecar.domain.ruleset import Explanation, RuleSet
 
 
@@ -32,9 +31,9 @@ class Explained:
 class Explainer:
     """Decides described requests without charging them."""
 
-    def __init__(self, counters: CounterStore) -> None:
+    def __init__(self, counters: CounterStore, without_store: WithoutStore) -> None:
         self.rule_set = RuleSet()
-        self.on_unavailable = OnUnavailable.ALLOW
+        self._without_store = without_store
         self._counters = counters
 
     async def explain(self, request: RequestMetadata) -> Explained:
@@ -42,12 +41,12 @@ class Explainer:
         steps = self.rule_set.explain(request)
         if isinstance(steps.outcome, Decision):
             away = not_known_yet(steps.outcome, self.rule_set)
-            decision = decide_without_store((), self.on_unavailable) if away else steps.outcome
+            decision = self._without_store.decide(()) if away else steps.outcome
             return Explained(steps, decision)
         try:
             counted = await self._counters.hit(steps.outcome, charge=False)
         except StoreUnavailable:
-            return Explained(steps, decide_without_store(steps.outcome, self.on_unavailable))
+            return Explained(steps, self._without_store.decide(steps.outcome, charge=False))
         decision = decide(steps.outcome, counted)
         return Explained(steps, decision, {s.check.rule.id: self._shown(s) for s in decision.states})
 

@@ -9,9 +9,20 @@ from sidecar.domain.decision import Check, Counted, Decision
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.rule import Client, Enforcement, Rule
 
+#: The one policy with which a store never forgets a counter before its time.
+NO_EVICTION = "noeviction"
+
 
 class StoreUnavailable(Exception):
-    """The store could not be asked, or its answer did not come in time: the charge may stand or not."""
+    """The store could not be asked, or its answer did not come in time: the charge may stand or not.
+
+    `kind` says why, for metrics: `timeout`, `connection`, `error` (its reply was one), `breaker` (nobody asks
+    at the moment) or `overload` (too many are waiting).
+    """
+
+    def __init__(self, message: str, kind: str = "connection") -> None:
+        self.kind = kind
+        super().__init__(message)
 
 
 class CounterStore(Protocol):
@@ -82,6 +93,12 @@ class ControlStore(Protocol):
     """
 
     async def version(self) -> str: ...
+
+    async def eviction_policy(self) -> str:
+        """What the store does when its memory is full; empty where that cannot be seen."""
+
+    async def live_processes(self, process: str) -> int:
+        """Says that this process is alive, and how many are: those that said so within a few seconds."""
 
     async def load(self) -> ControlState: ...
 

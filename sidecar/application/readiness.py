@@ -12,6 +12,10 @@ class Readiness:
     serving: bool = False
     #: `None` until it is known.
     store_reachable: bool | None = None
+    #: Servers of the store that no request asks at the moment.
+    open_breakers: int = 0
+    #: Where the store may forget counters when its memory is full: its policy, else empty.
+    evicts_by: str = ""
 
     @property
     def status(self) -> int:
@@ -21,4 +25,8 @@ class Readiness:
     def word(self) -> str:
         if not self.serving:
             return "unavailable"
-        return "ready" if self.store_reachable else "degraded"
+        if not self.store_reachable or self.open_breakers:
+            return "degraded"
+        if self.evicts_by:
+            return f"ready, but the store may evict counters: its maxmemory-policy is {self.evicts_by}"
+        return "ready"

@@ -7,34 +7,44 @@ if every announcement is lost, after a cut connection and after a restart of the
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+import uuid
+from typing import Protocol
 
 from sidecar.application.clients import ClientDirectory
-from sidecar.application.ports import ControlStore, StoreUnavailable
+from sidecar.application.ports import NO_EVICTION, ControlStore, StoreUnavailable
 from sidecar.application.readiness import Readiness
 
 #: So often that a change is in force everywhere within a second, even if nobody hears of it.
 INTERVAL_SECONDS = 0.8
+#: After so many looks (a minute) it is looked whether the store evicts.
+EVICTION_LOOKS = 75
 _log = logging.getLogger("sidecar.store")
 
 
-class StoreWatch:
-    """Keeps `Readiness` and the directory true.
+class StoreNews(Protocol):
+    """Hears after each look what was found; must not raise or block."""
 
-    `on_look` is told after each look whether the store is reachable.
-    """
+    def store_reachable(self, reachable: bool) -> None: ...
+
+    def store_evicts(self, evicts: bool) -> None:
+        """Whether it may forget counters when its memory is full."""
+
+    def live_processes(self, number: int) -> None:
+        """Not told while the store is away: the last number holds."""
+
+
+class StoreWatch:
+    """Keeps `Readiness` and the directory true."""
 
     def __init__(
-        self,
-        store: ControlStore,
-        directory: ClientDirectory,
-        readiness: Readiness,
-        on_look: Callable[[bool], None] = lambda reachable: None,
+        self, store: ControlStore, directory: ClientDirectory, readiness: Readiness, news: StoreNews
     ) -> None:
         self._store = store
         self._directory = directory
         self._readiness = readiness
-        self._on_look = on_look
+        self._news = news
+        self._looks = 0
+        self._process = uuid.uuid4().hex
         self._announced = asyncio.Event()
 
     async def run(self) -> None:
@@ -56,12 +66,26 @@ class StoreWatch:
         """One look; says so in the log when the store has come or gone."""
         try:
             await self._directory.refresh()
+            self._news.live_processes(await self._store.live_processes(self._process))
+            await self._look_for_eviction()
         except StoreUnavailable as error:
             self._found(reachable=False, error=str(error))
         except Exception:
             _log.exception("what the store holds could not be taken over")
         else:
             self._found(reachable=True)
+
+    async def _look_for_eviction(self) -> None:
+        """Not at each look: servers are set up once, and changed seldom."""
+        self._looks += 1
+        if self._looks % EVICTION_LOOKS != 1 and self._readiness.store_reachable:
+            return
+        policy = await self._store.eviction_policy()
+        evicts_by = "" if policy == NO_EVICTION else policy
+        if evicts_by and not self._readiness.evicts_by:
+            _log.warning("the store may evict counters", extra={"maxmemory_policy": policy})
+        self._readiness.evicts_by = evicts_by
+        self._news.store_evicts(bool(evicts_by))
 
     async def _listen(self) -> None:
         while True:
@@ -78,7 +102,7 @@ class StoreWatch:
                 _log.info("the store is reachable")
             else:
                 _log.warning("the store is away", extra=details)
-        self._on_look(reachable)
+        self._news.store_reachable(reachable)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sidecar.application.failure import decide_without_store
+from sidecar.application.failure import WithoutStore
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
 from sidecar.application.searching import Searches
 from sidecar.domain.decision import Check, Decision, Reason, decide
 from sidecar.domain.errors import InvalidValue
 from sidecar.domain.identity import encode
 from sidecar.domain.request import RequestMetadata
-from sidecar.domain.rule import Enforcement, OnUnavailable, Rule
+from sidecar.domain.rule import Enforcement, Rule
 from sidecar.domain.ruleset import MAX_CHECKS
 
 #: No configured client can have this id, nor that of a user (`/rate/42`): ids have no slash.
@@ -79,10 +79,12 @@ class UserRates:
     Resets go through `searches`, everything else through `counters`.
     """
 
-    def __init__(self, counters: CounterStore, observer: Observer, searches: Searches) -> None:
+    def __init__(
+        self, counters: CounterStore, observer: Observer, searches: Searches, without_store: WithoutStore
+    ) -> None:
         self.rule = rate_rule(10, 60)
         self.enforcement = Enforcement.ON
-        self.on_unavailable = OnUnavailable.ALLOW
+        self._without_store = without_store
         self._counters = counters
         self._observer = observer
         self._searches = searches
@@ -130,7 +132,8 @@ class UserRates:
         try:
             counted = await self._counters.hit([check], charge=charge)
         except StoreUnavailable:
-            return decide_without_store(observed, self.on_unavailable)
+            decision = self._without_store.decide([check], charge=charge)
+            return replace(decision, client_id=CLIENT)
         return decide(observed, counted)
 
     async def _forget(self, checks: Iterable[Check]) -> int:

@@ -92,7 +92,11 @@ class SlidingWindow:
         return self.now
 
     def charged(self, cost: int) -> State:
-        return tuple(number for entry in (*self.entries, (self.now, cost)) for number in entry)
+        """What came at one moment goes at one moment, so it is one entry."""
+        entries = self.entries
+        if entries and entries[-1][0] == self.now:
+            entries, cost = entries[:-1], entries[-1][1] + cost
+        return tuple(number for entry in (*entries, (self.now, cost)) for number in entry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,9 +118,13 @@ class ClientRules:
         for compiled in matching:
             if compiled.rule.mode is Mode.BLOCK and not compiled.shadow:
                 return _blocked(self.client.id, compiled.rule)
-        if not self._policy.count_preflights and request.is_preflight:
+        if self.passes_preflight(request):
             return Decision(True, Reason.EXEMPT, self.client.id)
         return self._checks(request, path, matching)
+
+    def passes_preflight(self, request: RequestMetadata) -> bool:
+        """Whether a request that no rule blocks is not counted because it is a CORS preflight."""
+        return not self._policy.count_preflights and request.is_preflight
 
     def explain(self, request: RequestMetadata, path: str | None) -> list[RuleTrace]:
         """Every rule that matches, most specific first."""

@@ -1,21 +1,33 @@
 """Counters in memory: the model of what the store does with the checks of one request.
 
-All or nothing, in the same order as the scripts in Redis, with `now` passed in.
+All or nothing, in the same order as the scripts in Redis, with `now` passed in. With `most` and `coarse` it
+takes bounded memory and time, and so can count where there is no store.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sidecar.domain.algorithms import MODELS, CounterView, State
+from sidecar.domain.algorithms import MODELS, Algorithm, CounterView, State, Terms
 from sidecar.domain.decision import Check, Counted, Usage
 
 CounterKey = tuple[str, str, str, int, str]
 
+#: An exact sliding window keeps an entry for each moment; a coarse one has so many moments.
+MOMENTS = 128
+
 
 class MemoryCounters:
-    """The counters of all checks seen, as `CounterStore.hit` describes them."""
+    """The counters of all checks seen, as `CounterStore.hit` describes them.
 
-    def __init__(self) -> None:
+    Of more than `most` counters the one that was charged longest ago is forgotten. A `coarse` sliding window
+    rounds moments up to a fraction of its window, and is longer by that: it never admits more than an exact
+    one would.
+    """
+
+    def __init__(self, *, most: int | None = None, coarse: bool = False) -> None:
         self._states: dict[CounterKey, State] = {}
+        self._most = most
+        self._coarse = coarse
 
     def hit(self, checks: Sequence[Check], now_us: int, *, charge: bool) -> Counted:
         """Decide and, if all enforcing checks fit, charge them, and then each shadow check that fits."""
@@ -30,13 +42,25 @@ class MemoryCounters:
         return Counted(True, now_us, usages)
 
     def _view(self, check: Check, now_us: int) -> CounterView:
-        model = MODELS[check.rule.algorithm]
-        return model.at(self._states.get(_key(check)), now_us, check.rule.terms(check.limit))
+        model, terms = MODELS[check.rule.algorithm], check.rule.terms(check.limit)
+        if self._coarse and check.rule.algorithm is Algorithm.SLIDING_WINDOW:
+            now_us, terms = _coarser(now_us, terms)
+        return model.at(self._states.get(_key(check)), now_us, terms)
 
     def _charge(self, check: Check, now_us: int) -> Usage:
-        self._states[_key(check)] = self._view(check, now_us).charged(check.cost)
+        key = _key(check)
+        charged = self._view(check, now_us).charged(check.cost)
+        self._states.pop(key, None)
+        self._states[key] = charged
+        if self._most is not None and len(self._states) > self._most:
+            del self._states[next(iter(self._states))]
         after = _usage(check, self._view(check, now_us), now_us)
         return Usage(True, after.used, 0, after.reset_us)
+
+
+def _coarser(now_us: int, terms: Terms) -> tuple[int, Terms]:
+    step = max(1, terms.window_us // MOMENTS)
+    return -(-now_us // step) * step, replace(terms, window_us=terms.window_us + step)
 
 
 def _key(check: Check) -> CounterKey:

@@ -22,6 +22,8 @@ class Reason(StrEnum):
     IDENTIFIER_MISSING = "identifier_missing"
     ENFORCEMENT_OFF = "enforcement_off"
     STORAGE_UNAVAILABLE = "storage_unavailable"
+    #: Refused by this process's share of a limit, while the store is away.
+    LOCAL_QUOTA_EXCEEDED = "local_quota_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,24 @@ class Decision:
     refusal: Refusal | None = None
 
     @property
+    def without_store(self) -> bool:
+        return self.reason in (Reason.STORAGE_UNAVAILABLE, Reason.LOCAL_QUOTA_EXCEEDED)
+
+    @property
+    def is_quota(self) -> bool:
+        """Refused because a limit is used up, so that waiting helps."""
+        return self.reason in (Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED)
+
+    @property
     def violated(self) -> list[str]:
         """The ids of the rules that refused."""
         enforcing = [s.check.rule.id for s in self.states if not s.check.shadow and not s.usage.fits]
         return enforcing or ([self.rule_id] if self.rule_id else [])
 
 
-def decide(checks: Sequence[Check], counted: Counted) -> Decision:
+def decide(
+    checks: Sequence[Check], counted: Counted, refused: Reason = Reason.QUOTA_EXCEEDED
+) -> Decision:
     """Fold the states of all rules into the one answer (`docs/decisions.md` says which rule is shown)."""
     states = tuple(RuleState(check, usage) for check, usage in zip(checks, counted.usages, strict=True))
     enforcing = [state for state in states if not state.check.shadow]
@@ -117,7 +130,7 @@ def decide(checks: Sequence[Check], counted: Counted) -> Decision:
         reason = Reason.ALLOWED
     else:
         shown = max((s for s in enforcing if not s.usage.fits), key=_longest_retry)
-        reason = Reason.QUOTA_EXCEEDED
+        reason = refused
     return Decision(
         allowed=counted.admitted,
         reason=reason,

@@ -8,7 +8,10 @@ from typing import Any
 from sidecar.domain.errors import InvalidValue, out_of_bounds
 
 MAX_BODY = 4096
-_MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:; ?[!-~]+=[!-~]+)*")
+MAX_CONTENT_TYPE = 128
+_TCHARS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+#: RFC 9110 8.3.1. A parameter ends at its semicolon, so that there is one way to read it.
+MEDIA_TYPE = rf"{_TCHARS}/{_TCHARS}(?:; ?{_TCHARS}=(?:{_TCHARS}|\"[ !#-\[\]-~]*\"))*"
 
 
 def _about(description: str, **bounds: int) -> dict[str, Any]:
@@ -43,7 +46,9 @@ class Refusal:
         if self.body is not None and len(self.body) > MAX_BODY:
             yield "body", f"expected at most {MAX_BODY} characters, got {len(self.body)}"
         if self.content_type is not None:
-            if not _MEDIA_TYPE.fullmatch(self.content_type) or len(self.content_type) > 128:
+            if len(self.content_type) > MAX_CONTENT_TYPE:
+                yield "content_type", f"expected at most {MAX_CONTENT_TYPE} characters"
+            elif not re.fullmatch(MEDIA_TYPE, self.content_type):
                 yield "content_type", f"expected type/subtype, got {self.content_type!r}"
             elif self.body is None:
                 yield "content_type", "has no meaning without a body"

@@ -39,8 +39,9 @@ class RequestMetadata:
     @property
     def is_preflight(self) -> bool:
         """Whether a browser asks what it may send (Fetch standard, CORS-preflight request)."""
-        headers = self.headers
-        return self.method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+        if self.method != "OPTIONS":
+            return False
+        return bool(self.headers.get("origin") and self.headers.get("access-control-request-method"))
 
 
 def canonical_host(host: str) -> str:

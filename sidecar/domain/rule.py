@@ -61,10 +61,11 @@ class OnMissing(StrEnum):
 
 
 class OnUnavailable(StrEnum):
-    """The answer while the store is away."""
+    """The answer while the store is away: yes, no, or that of this process, by its share of the limit."""
 
     ALLOW = "allow"
     DENY = "deny"
+    LOCAL = "local"
 
 
 BLOCK, UNLIMITED = "block", "unlimited"

@@ -37,6 +37,8 @@ class Explanation:
     path: str | None
     rules: list[RuleTrace]
     outcome: list[Check] | Decision
+    #: A CORS preflight that is allowed without being counted.
+    preflight: bool = False
 
 
 class RuleSet:
@@ -85,9 +87,10 @@ class RuleSet:
         if rules is None:
             return Explanation(None, found_by, None, [], Decision(True, Reason.NO_POLICY))
         path = canonical_path(request.target, decode_slashes=self.policy.decode_slashes)
-        return Explanation(
-            rules.client, found_by, path, rules.explain(request, path), rules.checks_for(request)
-        )
+        outcome = rules.checks_for(request)
+        exempt = isinstance(outcome, Decision) and outcome.reason is Reason.EXEMPT and not outcome.rule_id
+        preflight = exempt and rules.passes_preflight(request)
+        return Explanation(rules.client, found_by, path, rules.explain(request, path), outcome, preflight)
 
     def _find_client(self, request: RequestMetadata) -> tuple[ClientRules | None, FoundBy]:
         """A pinned or named client that is unknown never falls through to another one."""

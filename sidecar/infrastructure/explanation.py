@@ -84,6 +84,8 @@ def shown(value: Any) -> str:
 
 def _without_branch(detail: ErrorDetails) -> Location:
     location = detail["loc"]
+    if location and location[-1] == "[key]":  # the key of a mapping itself
+        return location[:-1]
     if detail["type"] in (*_UNKNOWN_KEY, "missing") or len(location) < 2:
         return location
     *before, branch, last = location

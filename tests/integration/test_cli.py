@@ -143,12 +143,15 @@ def test_version_and_help_are_answers(tmp_path: Path) -> None:
     assert "rate-limiting authorization sidecar" in help_.stdout
     for code in range(6):
         assert f"\n  {code}  " in help_.stdout
-    for name in ("serve", "check", "schema", "demo"):
+    for name in ("serve", "check", "recipe", "schema", "demo"):
         assert name in help_.stdout
         assert run(name, "--help", directory=tmp_path).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [[], ["unknown"], ["check"], ["serve", "--port", "1"], ["schema", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["unknown"], ["check"], ["recipe"], ["recipe", "x"], ["serve", "--port", "1"], ["schema", "x"]],
+)
 def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
     """With the usage, on stderr."""
     done = run(*arguments, directory=tmp_path)

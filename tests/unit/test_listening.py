@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from sidecar.infrastructure.config.listen import Endpoint
-from sidecar.listening import CannotListen, listening
+from sidecar.listening import CannotListen, Port, listening
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def served(path: Path, word: str) -> AbstractAsyncContextManager[None]:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=word)
 
-    return listening(web.ServerRunner(web.Server(answer)), Endpoint(path=str(path)), "listen.authz")
+    return listening(
+        web.ServerRunner(web.Server(answer)), Port(name="listen.authz", endpoint=Endpoint(path=str(path)))
+    )
 
 
 async def answer_of(path: Path) -> str:

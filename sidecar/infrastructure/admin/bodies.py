@@ -158,6 +158,9 @@ class Explanation(BaseModel):
     client: str | None
     found_by: FoundBy
     path: Annotated[str | None, Field(description="The canonical path that routes are compared with.")]
+    preflight: Annotated[
+        bool, Field(description="A CORS preflight, not counted because of `count_preflights: false`.")
+    ]
     rules: list[ExplainedRule]
     allowed: bool
     reason: Reason

@@ -37,6 +37,7 @@ class ExplainRoutes:
             "client": steps.client.id if steps.client else None,
             "found_by": steps.found_by,
             "path": steps.path,
+            "preflight": steps.preflight,
             "rules": [_rule(trace, explained) for trace in steps.rules],
             "allowed": decision.allowed,
             "reason": decision.reason,

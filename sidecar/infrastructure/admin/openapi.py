@@ -50,10 +50,13 @@ _HEADERS = {
     "Retry-After": ("integer", "Seconds to wait."),
     "X-RateLimit-Limit": ("integer", "What may be used at once."),
     "X-RateLimit-Remaining": ("integer", "What is left of it."),
-    "X-RateLimit-Reset": ("integer", "Seconds until more remains."),
+    "X-RateLimit-Reset": ("integer", "Seconds until more remains; with `response.reset: epoch` that moment."),
     "X-RateLimit-Rule": ("string", "The policy that refused."),
+    "X-RateLimit-Status": ("integer", "What the proxy has to make of the 403."),
+    "RateLimit-Policy": ("string", "With `response.ietf_headers`: all policies."),
+    "RateLimit": ("string", "With `response.ietf_headers`: what is left of each."),
 }
-_SOMETIMES = {name for name in _HEADERS if name.startswith("X-RateLimit")} | {"Retry-After"}
+_SOMETIMES = {name for name in _HEADERS if "RateLimit" in name} | {"Retry-After"}
 _KEYS = {
     "AdminKey": {"type": "apiKey", "in": "header", "name": "X-Admin-Key"},
     "Token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -132,7 +135,7 @@ def _operation(operation: Operation, schemas: Schemas) -> dict[str, Any]:
 
 def _errors(operation: Operation) -> list[int]:
     """Its own, and those that follow from what it is."""
-    errors = {*operation.errors, 405}
+    errors = {*operation.errors} | (set() if operation.any_method else {405})
     if operation.body:
         errors |= {400, 413}
     if operation.tag is not Tag.DATA:
@@ -200,6 +203,8 @@ def _reply(answer: Reply, schemas: Schemas) -> Schema:
         described["content"] = {content_type: {"schema": schemas.written(answer.body)}}
     elif answer.content_type:
         described["content"] = {answer.content_type: {"schema": {"type": "string"}}}
+    if answer.or_problem:
+        described.setdefault("content", {})[CONTENT_TYPE] = {"schema": schemas.written(Problem)}
     return described
 
 

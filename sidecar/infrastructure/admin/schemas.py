@@ -10,6 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from sidecar.domain.algorithms import MAX_INTEGER
+from sidecar.domain.refusal import MAX_BODY, MAX_CONTENT_TYPE, MEDIA_TYPE
 from sidecar.domain.rule import BLOCK, ID_PATTERN, UNLIMITED, Mode
 
 Schema = dict[str, Any]
@@ -40,6 +41,11 @@ _RULE: Schema = {
     "method": {"anyOf": [_METHOD, {"type": "array", "items": _METHOD, "minItems": 1}]},
     "overrides": {"additionalProperties": {"anyOf": _OVERRIDE}},
 }
+_REFUSAL: Schema = {
+    "status": {"not": {"enum": [401, 407]}},
+    "body": {"maxLength": MAX_BODY},
+    "content_type": {"maxLength": MAX_CONTENT_TYPE, "pattern": f"^{MEDIA_TYPE}$"},
+}
 #: In the API a rule is a policy.
 _NAMES = {
     "Client": "NewClient",
@@ -67,6 +73,7 @@ _DOMAIN: dict[str, Schema] = {
     "Client": {"id": {"pattern": _ID}},
     "ShownClient": {"id": {"pattern": _ID}},
     **dict.fromkeys(_RULES, _RULE),
+    "Refusal": _REFUSAL,
 }
 
 

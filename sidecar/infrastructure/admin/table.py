@@ -49,12 +49,15 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: `body` is a type, or `None` where there is none or it is no JSON."""
+    """An answer: `body` is a type, or `None` where there is none or it is no JSON; `or_problem`: it may be
+    a problem instead.
+    """
 
     description: str
     body: Any = None
     content_type: str | None = None
     headers: tuple[str, ...] = ()
+    or_problem: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,15 @@ class Operation:
     handler: Handler | None
     tag: Tag
     summary: str
-    answers: Mapping[int, Reply]
+    #: By status, or by the first digit of several (`4XX`).
+    answers: Mapping[int, Reply] | Mapping[int | str, Reply]
     errors: tuple[int, ...] = ()
     body: Body | None = None
     parameters: tuple[Parameter, ...] = ()
     #: Viewers may send it although it is a POST.
     only_reads: bool = False
+    #: Every other method is answered as this one.
+    any_method: bool = False
 
     @property
     def query(self) -> frozenset[str] | None:

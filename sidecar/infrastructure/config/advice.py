@@ -9,8 +9,9 @@ from sidecar.domain.route import RoutePattern
 from sidecar.domain.rule import Client, Enforcement, Mode, Rule
 from sidecar.infrastructure.config.clients import Placed
 from sidecar.infrastructure.config.document import Document
+from sidecar.infrastructure.config.port_advice import of_ports
 from sidecar.infrastructure.config.problems import Problem
-from sidecar.infrastructure.config.schema import Identity, Settings
+from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.explanation import did_you_mean
 
 _ENCODED_SLASH = re.compile(r"%2F|%5C|\\")
@@ -20,6 +21,7 @@ def warnings(settings: Settings, main: Document, placed: Sequence[Placed]) -> It
     """Warnings about a configuration without errors."""
     if settings.enforcement is Enforcement.OFF:
         yield main.problem(("enforcement",), "is off: no request is limited")
+    yield from of_ports(settings, main, [one.client for one in placed if one.client])
     yield from _hosts_alone(settings, placed)
     yield from _undefined_default(settings, main, placed)
     for one in placed:
@@ -68,7 +70,7 @@ def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Prob
         if settings.paths.decode_slashes and _ENCODED_SLASH.search(rule.pattern.text):
             message = "never matches: decode_slashes turns %2F, %5C and \\ into '/' before matching"
             yield one.problem("rules", index, "route", message=message)
-        for message in _never_read(rule.rule, settings.identity):
+        for message in _never_read(rule.rule, settings):
             yield one.problem("rules", index, "identifier_type", message=message)
         yield from _overrides_of_one_caller(one, index, rule, settings.client_ip.ipv6_prefix)
 
@@ -81,9 +83,11 @@ def _everyone_exempt(one: Placed, client: Client) -> Iterator[Problem]:
             yield one.problem("exempt_ips", index, message=message)
 
 
-def _never_read(rule: Rule, identity: Identity) -> Iterator[str]:
+def _never_read(rule: Rule, settings: Settings) -> Iterator[str]:
     """Where all sources of an identifier are switched off, proxied requests have none."""
-    kinds = identifier_types(rule.identifier_type)
+    kinds, identity, listen = identifier_types(rule.identifier_type), settings.identity, settings.listen
+    if listen.secret and f"header:{listen.secret_header}" in {kind.lower() for kind in kinds}:
+        yield f"a proxied request never has the header {listen.secret_header}: it has the proxy's secret"
     if "session_id" in kinds and identity.session_header is None and identity.session_cookie is None:
         yield (
             "a proxied request never has a session_id: identity.session_header and identity.session_cookie"

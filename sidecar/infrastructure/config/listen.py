@@ -1,13 +1,15 @@
 """The parts of the configuration file that say where to listen, who may ask, and whose address it is."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from sidecar.domain.identity import canonical_network
+from sidecar.infrastructure.certificates import server_context
 from sidecar.infrastructure.validation import Strict
 
 NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"  # RFC 9110
@@ -92,13 +94,34 @@ def _check_secret(secret: str) -> str:
     return secret
 
 
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+def _check_apis(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("expected at least one of 'proxy', 'evaluate' and 'rate'")
+    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
+        raise ValueError(f"{twice[0]!r} stands more than once")
+    return names
 
 
+FilePath = Annotated[str, StringConstraints(min_length=1)]
 WrittenNetwork = Annotated[str, AfterValidator(_check_network)]
 Peers = Annotated[str, AfterValidator(_check_peers)]
-Secret = Annotated[str, AfterValidator(_check_secret)]
+Secret = Annotated[str, AfterValidator(_check_secret), Field(min_length=MIN_SECRET)]
+Secrets = Annotated[tuple[Secret, ...], Field(min_length=1)]
+
+
+class Tls(Strict):
+    """HTTPS, and with `client_ca` for those alone who have a certificate of theirs."""
+
+    certificate: FilePath = Field(description="The certificate and those that it needs, a PEM file.")
+    key: FilePath = Field(description="Its private key, a PEM file without a passphrase.")
+    client_ca: FilePath | None = Field(
+        default=None, description="Whoever connects needs a certificate of one of these authorities."
+    )
+
+    @model_validator(mode="after")
+    def _loads(self) -> "Tls":
+        server_context(self.certificate, self.key, self.client_ca)
+        return self
 
 
 class Listen(Strict):
@@ -113,20 +136,22 @@ class Listen(Strict):
         description="The admin port, for people and Prometheus; written as authz is.",
     )
 
+    authz_tls: Tls | None = Field(default=None, description="TLS on the data port.")
+    admin_tls: Tls | None = Field(default=None, description="TLS on the admin port.")
     trusted_peers: tuple[Peers, ...] = Field(
         default=(LOOPBACK, PRIVATE),
         description="Who may ask on the data port: addresses and networks, loopback, private. "
         "Others get 403; whoever reaches a Unix socket may ask.",
     )
-    secret: Annotated[tuple[Secret, ...] | None, BeforeValidator(_listed)] = Field(
+    secret: Secret | Secrets | None = Field(
         default=None,
-        min_length=1,
         repr=False,
         description="What the proxy has to send in secret_header: one, or several while it is replaced.",
     )
     secret_header: HeaderName = Field(default="x-sidecar-secret", description="The header of the secret.")
-    apis: tuple[Api, ...] = Field(
-        default=("proxy", "evaluate", "rate"), description="What the data port serves."
+    apis: Annotated[tuple[Api, ...], AfterValidator(_check_apis)] = Field(
+        default=("proxy", "evaluate", "rate"),
+        description="What the data port serves; beside it always /health and /ready.",
     )
 
     @model_validator(mode="after")
@@ -135,6 +160,10 @@ class Listen(Strict):
         if self.authz == self.admin and (endpoint.path or endpoint.port):
             raise ValueError(f"authz and admin need two addresses, got {self.authz!r} for both")
         return self
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self.secret,) if isinstance(self.secret, str) else self.secret or ()
 
     @property
     def authz_endpoint(self) -> Endpoint:

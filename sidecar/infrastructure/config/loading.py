@@ -109,10 +109,21 @@ def _settings(main: Document) -> tuple[Settings | None, list[Problem]]:
     """The settings without clients, which are read one by one."""
     if not isinstance(main.value, dict):
         return None, []
+    if problem := _emptied_secret(main):
+        return None, [problem]
     try:
         return _read_settings(json.dumps(main.value | {"clients": []})), []
     except Rejected as error:
         return None, main.found(error.located)
+
+
+def _emptied_secret(main: Document) -> Problem | None:
+    """An empty variable must not open the port, as a `null` that somebody wrote does."""
+    where = ("listen", "secret")
+    listen, origin = main.value.get("listen"), main.origins.get(where)
+    if origin and not origin.text and isinstance(listen, dict) and listen.get("secret") is None:
+        return main.problem(where, "is empty; without the key nobody is asked for a secret")
+    return None
 
 
 def _patterns(main: Document) -> list[str]:

@@ -33,8 +33,14 @@ def _value(settings: BaseModel, name: str) -> Any:
     value = getattr(settings, name)
     if type(settings).model_fields[name].repr is False and value:
         return _USER.sub(f"//{MASK}@", value) if name == "url" else MASK
+    return _shown(value)
+
+
+def _shown(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return masked(value)
     if isinstance(value, tuple):
-        return [masked(each) if isinstance(each, BaseModel) else each for each in value]
+        return [_shown(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _shown(each) for name, each in value.items()}
     return value

@@ -13,9 +13,11 @@ from pydantic import (
     Field,
     StringConstraints,
     field_validator,
+    model_validator,
 )
 
 from sidecar.domain.algorithms import MAX_SLIDING_WINDOW_LIMIT
+from sidecar.domain.errors import InvalidValue
 from sidecar.domain.rule import YEAR_SECONDS, Client, Enforcement, OnMissing, OnUnavailable
 from sidecar.infrastructure.config.admin import Admin
 from sidecar.infrastructure.config.listen import NAME, ClientIp, HeaderName, Listen
@@ -23,6 +25,10 @@ from sidecar.infrastructure.config.store_url import STORES, check_store_url
 from sidecar.infrastructure.validation import Strict
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+#: Headers that are read whatever the configuration says.
+_READ_ALWAYS = {"host", "cookie", "user-agent", "expect", "content-length", "transfer-encoding", "connection"}
+_READ_ALWAYS |= {f"x-original-{what}" for what in ("method", "uri", "url")}
+_READ_ALWAYS |= {f"x-forwarded-{what}" for what in ("for", "method", "uri", "host")} | {"x-request-id"}
 CookieName = Annotated[str, StringConstraints(pattern=NAME)]
 
 
@@ -119,7 +125,7 @@ class Settings(Strict):
 
     store: Store = Field(default=Store(), description="Where counters live.")
     listen: Listen = Field(default=Listen(), description="Where the two ports are.")
-    workers: int = Field(default=1, description="Processes that serve; 1 in this version.")
+    workers: int = Field(default=1, ge=1, le=64, description="Processes that serve, on the same ports.")
     enforcement: Enforcement = Field(
         default=Enforcement.ON, description="on refuses, shadow counts and reports only, off does nothing."
     )
@@ -151,12 +157,22 @@ class Settings(Strict):
         description="Named in each line of the log. Left out: the environment's APP_ENV.",
     )
 
-    @field_validator("workers")
-    @classmethod
-    def _one_worker(cls, workers: int) -> int:
-        if workers != 1:
-            raise ValueError(f"expected 1: this version serves from one process, got {workers}")
-        return workers
+    @model_validator(mode="after")
+    def _secret_apart(self) -> "Settings":
+        """What is read of a header would be counted, compared and shown."""
+        ip, identity = self.client_ip, self.identity
+        read = {each.header for each in (ip, *ip.dialects.values())} | {self.client_header}
+        read |= {identity.session_header, identity.user_header, identity.jwt_payload_header}
+        if (name := self.listen.secret_header) in read | _READ_ALWAYS:
+            raise InvalidValue([("listen.secret_header", f"{name!r} is read for something else")])
+        return self
+
+    @model_validator(mode="after")
+    def _ports_to_share(self) -> "Settings":
+        endpoints = (self.listen.authz_endpoint, self.listen.admin_endpoint)
+        if self.workers > 1 and any(endpoint.path or not endpoint.port for endpoint in endpoints):
+            raise ValueError("workers: several need host:port to listen on, and no Unix socket or port 0")
+        return self
 
 
 def json_schema() -> dict[str, Any]:

@@ -5,6 +5,7 @@ Values are built here from the node graph, not by PyYAML: it reads YAML 1.1, whe
 is text, as in YAML 1.2. References are filled in before a plain scalar gets its type.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -51,8 +52,11 @@ class _Stop(Exception):
         self.location, self.line, self.message = location, line, message
 
 
-def read_document(path: Path, environ: Mapping[str, str]) -> Document:
-    """Read a file whose top level is a mapping; whatever is wrong stands in the document's `problems`."""
+def read_document(path: Path, environ: Mapping[str, str] | None) -> Document:
+    """Read a file whose top level is a mapping; whatever is wrong stands in the document's `problems`.
+
+    Without an `environ`, `${…}` is text like any other: the file is another program's.
+    """
     text = ""
     try:
         root = _composed(text := read_text(path))
@@ -64,7 +68,8 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
         line = root.start_mark.line + 1 if root else None
         message = f"expected a mapping at the top level, got {_kind(root)}"
         return Document(path=path, problems=(Problem(path, line, "", message),))
-    return _Builder(path, Substitution(environ, path.parent)).document(root)
+    substitution = None if environ is None else Substitution(environ, path.parent)
+    return _Builder(path, substitution).document(root)
 
 
 def plain_value(text: str) -> Any:
@@ -85,6 +90,19 @@ def _composed(text: str) -> yaml.Node | None:
         return yaml.compose(text, Loader=_Loader)
     except RecursionError as error:
         raise Unreadable("is nested too deeply") from error
+    except yaml.YAMLError:
+        # JSON is YAML but for the tabs between its parts.
+        if "\t" not in text or not _is_json(text):
+            raise
+        return yaml.compose(text.replace("\t", " "), Loader=_Loader)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _kind(node: yaml.Node | None) -> str:
@@ -112,7 +130,7 @@ def _no_tag(node: yaml.Node, location: Location) -> str:
 class _Builder:
     """Walks the node graph once; each alias is walked again, which is why nodes are counted."""
 
-    def __init__(self, path: Path, substitution: Substitution) -> None:
+    def __init__(self, path: Path, substitution: Substitution | None) -> None:
         self._path = path
         self._substitution = substitution
         self._nodes = 0
@@ -134,7 +152,7 @@ class _Builder:
             lines=self._lines,
             origins=self._origins,
             broken=frozenset(self._broken),
-            files=tuple(self._substitution.files),
+            files=tuple(self._substitution.files) if self._substitution else (),
         )
         told = (replace(document.problem(place, text), line=line) for place, line, text in self._told)
         return replace(document, problems=tuple(told))
@@ -201,7 +219,7 @@ class _Builder:
         if node.tag not in _SCALARS:
             return self._tell(location, node, _no_tag(node, location))
         text = node.value
-        if "${" in text:
+        if self._substitution and "${" in text:
             try:
                 origin = self._substitution.fill(text)
             except Unreadable as error:

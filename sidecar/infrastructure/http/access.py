@@ -1,7 +1,7 @@
 """Who may ask on the data port: a reachable check port would let anyone use up other callers' limits."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
 from sidecar.domain.identity import canonical_address, canonical_network
@@ -22,7 +22,7 @@ PRIVATE = networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Checks one request to the data port before anything else of it is read."""
+    """Checks one request to the data port before anything else of it is read: `admits`, `takes_secret`."""
 
     trusted_peers: tuple[Network, ...] = LOOPBACK + PRIVATE
     #: Lower case.
@@ -31,13 +31,15 @@ class Access:
     secrets: tuple[bytes, ...] = ()
     _known: dict[str, bool] = field(default_factory=dict, compare=False)
 
-    def problem(self, peer: str | None, headers: Mapping[str, str]) -> str | None:
-        """`peer` or `secret` where that is wrong. `peer` is a TCP address, empty for a Unix socket's."""
-        if peer and not self._trusts(peer):
-            return "peer"
-        if self.secrets and not self._knows(headers.get(self.secret_header, "")):
-            return "secret"
-        return None
+    def admits(self, peer: str | None) -> bool:
+        """`peer` is a TCP address, empty for any of a Unix socket, `None` when the connection is gone."""
+        return peer == "" or (peer is not None and self._trusts(peer))
+
+    def takes_secret(self, headers: MutableMapping[str, str]) -> bool:
+        """Whether it is there where one is asked for. It is taken out: nothing else has a use for it."""
+        if not self.secrets:
+            return True
+        return self._knows(headers.pop(self.secret_header, ""))
 
     def _trusts(self, peer: str) -> bool:
         if (known := self._known.get(peer)) is not None:

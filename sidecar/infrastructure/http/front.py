@@ -8,8 +8,8 @@ alone.
 
 import re
 import uuid
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from aiohttp import web
@@ -22,14 +22,13 @@ from sidecar.domain.errors import InvalidValue
 from sidecar.infrastructure.http.access import Access
 from sidecar.infrastructure.http.dialects import ENVOY, PROXIES, Dialect, envoy, evaluate, ratelog
 from sidecar.infrastructure.http.headers import ResponseOptions
-from sidecar.infrastructure.http.messages import Answer, Call, joined
+from sidecar.infrastructure.http.messages import Answer, Call, joined, origin_form
 from sidecar.infrastructure.http.server import read_body
 from sidecar.infrastructure.http.sources import Sources
 from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
 from sidecar.infrastructure.validation import Malformed, Rejected
 
 _PINNED = re.compile(r"/clients/([A-Za-z0-9._-]{1,64})(/.*)", re.DOTALL)
-_ABSOLUTE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _NO_ACCESS = {
     "peer": "this address is not in listen.trusted_peers",
@@ -74,7 +73,7 @@ class Front:
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         request_id = _request_id(request.headers.get("X-Request-ID", ""))
-        answer = await self._answer(request, _ABSOLUTE.sub("", request.raw_path, count=1), request_id)
+        answer = await self._answer(request, origin_form(request.raw_path), request_id)
         headers = {"X-Request-ID": request_id, "Server": "sidecar", **answer.headers}
         response = web.Response(status=answer.status, headers=headers, body=answer.body)
         if not self._readiness.serving:
@@ -88,10 +87,12 @@ class Front:
                 return Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
             case "/ready":
                 return self._ready()
-        headers, peer = joined(request.headers.items()), request.remote or ""
-        if wrong := self.options.access.problem(peer, headers):
-            self._watcher.peer_refused(wrong, peer)
-            return _error(403, _NO_ACCESS[wrong])
+        access, peer = self.options.access, _peer(request)
+        if not access.admits(peer):
+            return self._no_access("peer", peer)
+        headers = joined(request.headers.items())
+        if not access.takes_secret(headers):
+            return self._no_access("secret", peer)
         client_id = None
         if pinned := _PINNED.fullmatch(target):
             client_id, target = pinned.groups()
@@ -99,16 +100,23 @@ class Front:
             dialect, own_target = found
             return await self._ask(dialect, Call(request.method, own_target, headers, client_id, request_id))
         if client_id is None:
-            return await self._api(request, target, request_id)
+            return await self._api(request, Call(request.method, target, headers, None, request_id))
         return _NOTHING
 
-    async def _api(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
+    def _no_access(self, wrong: str, peer: str | None) -> Answer:
+        """A plain 403, which no proxy takes for a limit or for a limiter that is broken."""
+        self._watcher.peer_refused(wrong, "gone" if peer is None else peer)
+        return _error(403, _NO_ACCESS[wrong])
+
+    async def _api(self, request: web.BaseRequest, call: Call) -> Answer:
         apis = self.options.apis
-        match target.partition("?")[0]:
+        match call.target.partition("?")[0]:
             case evaluate.PATH if "evaluate" in apis:
-                return await self._evaluate(request, request_id)
-            case ratelog.CHECK_PATH | ratelog.STATUS_PATH as path if "rate" in apis:
-                return await self._rate(request, path, target, request_id)
+                return await self._evaluate(request, call.request_id)
+            case ratelog.CHECK_PATH if "rate" in apis:
+                return await self._rate(self._rate_check(request, call))
+            case ratelog.STATUS_PATH if "rate" in apis:
+                return await self._rate(self._rate_status(call))
         return _NOTHING
 
     async def _ask(self, dialect: Dialect, call: Call) -> Answer:
@@ -141,34 +149,36 @@ class Front:
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(missing))
         return evaluate.write(decision, self.options.response)
 
-    async def _rate(self, request: web.BaseRequest, path: str, target: str, request_id: str) -> Answer:
+    async def _rate(self, answer: Awaitable[Answer]) -> Answer:
         try:
-            if path == ratelog.STATUS_PATH:
-                return await self._rate_status(request, target)
-            return await self._rate_check(request, target, request_id)
+            return await answer
         except Malformed as error:
             return _error(400, str(error))
         except (Rejected, InvalidValue) as error:
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
 
-    async def _rate_check(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
-        if request.method != "POST":
+    async def _rate_check(self, request: web.BaseRequest, call: Call) -> Answer:
+        if call.method != "POST":
             return _error(405, "check takes POST", Allow="POST")
         if (body := await read_body(request)) is None:
             return _error(413, "expected a body of at most 1 MiB")
-        call = Call("POST", target, joined(request.headers.items()), body=body)
-        decision = await self._rates.check(ratelog.read_check(call), request_id)
+        decision = await self._rates.check(ratelog.read_check(replace(call, body=body)), call.request_id)
         return ratelog.write_check(decision, self.options.response)
 
-    async def _rate_status(self, request: web.BaseRequest, target: str) -> Answer:
-        if request.method != "GET":
+    async def _rate_status(self, call: Call) -> Answer:
+        if call.method != "GET":
             return _error(405, "status takes GET", Allow="GET")
-        call = Call("GET", target, joined(request.headers.items()))
         decision = await self._rates.status(ratelog.read_status(call))
         return ratelog.write_status(decision, self.options.response)
 
     def _ready(self) -> Answer:
         return Answer(self._readiness.status, {"Content-Type": "text/plain"}, self._readiness.word.encode())
+
+
+def _peer(request: web.BaseRequest) -> str | None:
+    """The address of who asks; empty on a Unix socket, whose peers have none that says anything."""
+    here = request.get_extra_info("sockname")
+    return "" if isinstance(here, str | bytes) else request.remote
 
 
 def _request_id(given: str) -> str:

@@ -41,6 +41,8 @@ def rate_limit_headers(decision: Decision, options: ResponseOptions) -> dict[str
         headers["X-RateLimit-Reset"] = str(seconds(reset_us))
     if options.ietf_headers:
         headers |= ietf_headers(decision)
+    if decision.without_store:
+        headers["X-RateLimit-Degraded"] = "storage_unavailable"
     if decision.allowed:
         return headers
     if decision.rule_id:
@@ -72,7 +74,7 @@ def refusal_status(decision: Decision, options: ResponseOptions) -> int:
 
 def reason_status(reason: Reason, options: ResponseOptions) -> int:
     match reason:
-        case Reason.QUOTA_EXCEEDED:
+        case Reason.QUOTA_EXCEEDED | Reason.LOCAL_QUOTA_EXCEEDED:
             return 429
         case Reason.STORAGE_UNAVAILABLE:
             return options.unavailable_status

@@ -1,7 +1,10 @@
 """What a dialect reads and writes, whatever HTTP front it stands behind."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+_ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,16 @@ class Answer:
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Lower-case names; repeated headers joined in order (RFC 9110 5.3), cookies as in RFC 6265 5.4."""
-    result: dict[str, str] = {}
-    for raw_name, value in headers:
-        name = raw_name.lower()
-        if name in result:
-            separator = "; " if name == "cookie" else ","
-            result[name] = result[name] + separator + value
-        else:
-            result[name] = value
-    return result
+    values: dict[str, list[str]] = {}
+    for name, value in headers:
+        values.setdefault(name.lower(), []).append(value)
+    return {
+        name: found[0] if len(found) == 1 else ("; " if name == "cookie" else ",").join(found)
+        for name, found in values.items()
+    }
+
+
+def origin_form(target: str) -> str:
+    """A target without the scheme and host that callers may put before it (RFC 9112 3.2.2)."""
+    path, written = _ORIGIN.subn("", target, count=1)
+    return path or "/" if written else target

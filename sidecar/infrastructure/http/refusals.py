@@ -13,6 +13,7 @@ from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 _DETAILS = {
     Reason.QUOTA_EXCEEDED: "too many requests",
+    Reason.LOCAL_QUOTA_EXCEEDED: "too many requests",
     Reason.BLOCKED: "requests of this kind are blocked",
     Reason.IDENTIFIER_MISSING: "the request does not say who is calling",
     Reason.STORAGE_UNAVAILABLE: "the rate limiter cannot count requests at the moment",
@@ -24,7 +25,7 @@ def full_answer(decision: Decision, options: ResponseOptions) -> Answer:
     headers = rate_limit_headers(decision, options)
     if decision.allowed:
         return Answer(200, headers)
-    if decision.reason is Reason.QUOTA_EXCEEDED:
+    if decision.is_quota:
         headers["Retry-After"] = proxy_retry_after(decision)
     status, refusal = refusal_status(decision, options), decision.refusal
     if refusal and refusal.body is not None:
@@ -36,6 +37,6 @@ def full_answer(decision: Decision, options: ResponseOptions) -> Answer:
 
 def _problem(decision: Decision, status: int) -> bytes:
     detail = _DETAILS[decision.reason]
-    if decision.reason is not Reason.QUOTA_EXCEEDED:
+    if not decision.is_quota:
         return problem(status, detail)
     return problem(status, detail, type_=_QUOTA_EXCEEDED, **{"violated-policies": decision.violated})

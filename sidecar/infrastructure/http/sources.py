@@ -30,7 +30,7 @@ class Sources:
             method=method,
             target=target,
             host=canonical_host(host),
-            client_id=call.client_id or _header(headers, self.client_header),
+            client_id=call.client_id or _one(headers, self.client_header),
             address=self.address.read(headers),
             session_id=self._session(headers),
             user_id=_one(headers, self.user_header),
@@ -46,11 +46,7 @@ class Sources:
         return cookie_value(cookies, self.session_cookie) if cookies and self.session_cookie else None
 
 
-def _header(headers: Mapping[str, str], name: str | None) -> str | None:
-    return (headers.get(name) or None) if name else None
-
-
 def _one(headers: Mapping[str, str], name: str | None) -> str | None:
     """`None` also where proxies joined several values by commas."""
-    value = _header(headers, name)
-    return None if value is None or "," in value else value
+    value = headers.get(name) if name else None
+    return None if not value or "," in value else value

@@ -6,39 +6,140 @@ as `StoreUnavailable`, once, at this edge.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import (
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sidecar.application.ports import StoreUnavailable
+from sidecar.infrastructure.store_nodes import StoreNodes, is_several, parse
 
-#: Connections of one process; requests travel together, so decisions need only a few.
+Store = Redis | RedisCluster
+
+#: Connections of one process to one server; requests travel together, so decisions need only a few.
 MAX_CONNECTIONS = 16
 
 
-def connect(url: str, give_up_seconds: float, max_connections: int = MAX_CONNECTIONS) -> "Redis":
-    """A client for a `redis://`, `rediss://` or `unix://` URL; connects when first used.
+def connect(url: str, give_up_seconds: float, max_connections: int = MAX_CONNECTIONS) -> Store:
+    """A client for any `store.url` but `embedded:`; connects when first used.
 
     It has connections of its own, so nobody waits for those who use another one.
 
     After `give_up_seconds` without an answer a connection is closed, so that a late reply never reaches
     another caller.
     """
+    if not is_several(url):
+        return connect_to_one(url, give_up_seconds, max_connections)
+    nodes, options = parse(url), _options(give_up_seconds)
+    made = _cluster if nodes.kind == "cluster" else _sentinel
+    return made(nodes, options, max_connections)
+
+
+def connect_to_one(url: str, give_up_seconds: float, max_connections: int = MAX_CONNECTIONS) -> Redis:
+    """The same for the URL of one server."""
+    options = _options(give_up_seconds)
     pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=max_connections,
-        timeout=give_up_seconds,
-        socket_timeout=give_up_seconds,
-        socket_connect_timeout=give_up_seconds,
-        retry=Retry(NoBackoff(), 0),
-        retry_on_error=[],
-        protocol=2,
-        # CLIENT SETINFO is newer than 6.2 and an ACL user may not run it.
-        driver_info=None,
+        url, max_connections=max_connections, timeout=give_up_seconds, **options
     )
     return Redis.from_pool(pool)
+
+
+def _options(give_up_seconds: float) -> dict[str, Any]:
+    return {
+        "socket_timeout": give_up_seconds,
+        "socket_connect_timeout": give_up_seconds,
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_error": [],
+        "protocol": 2,
+        # CLIENT SETINFO is newer than 6.2 and an ACL user may not run it.
+        "driver_info": None,
+    }
+
+
+def _cluster(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -> RedisCluster:
+    return RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in nodes.nodes],
+        # A part of the slots is better than none: each client's requests need only its own.
+        require_full_coverage=False,
+        max_connections=max_connections,
+        username=nodes.username,
+        password=nodes.password,
+        ssl=nodes.tls,
+        **_tls(nodes),
+        **options,
+    )
+
+
+def _sentinel(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -> Redis:
+    tls = {"ssl": True, **_tls(nodes)} if nodes.tls else {}
+    credentials = {
+        "username": nodes.options.get("sentinel_username"),
+        "password": nodes.options.get("sentinel_password"),
+    }
+    sentinels = Sentinel(  # type: ignore[no-untyped-call]
+        list(nodes.nodes), sentinel_kwargs={**credentials, **tls, **options}
+    )
+    pool = _PrimaryPool(  # type: ignore[no-untyped-call]
+        nodes.service,
+        sentinels,
+        connection_class=_TlsPrimary if nodes.tls else _Primary,
+        # Looking at counters may want many at once, and this pool does not let anyone wait.
+        max_connections=4 * max_connections,
+        username=nodes.username,
+        password=nodes.password,
+        db=nodes.database,
+        **_tls(nodes),
+        **options,
+    )
+    client = Redis.from_pool(pool)
+    pool.client = client
+    return client
+
+
+def _tls(nodes: StoreNodes) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        name: value for name, value in nodes.options.items() if name.startswith("ssl_")
+    }
+    if "ssl_check_hostname" in options:
+        options["ssl_check_hostname"] = options["ssl_check_hostname"] == "true"
+    return options
+
+
+class _Demoted(Connection):
+    """To what was the primary when it was opened: one that is no longer says READONLY, and is left."""
+
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        # Not the library's own, which makes a lost connection of it: READONLY says that nothing was done.
+        return await Connection.read_response(self, *arguments, **options)
+
+
+class _Primary(_Demoted, SentinelManagedConnection):
+    pass
+
+
+class _TlsPrimary(_Demoted, SentinelManagedSSLConnection):
+    pass
+
+
+class _PrimaryPool(SentinelConnectionPool):
+    """Connections to whatever sentinels say is the primary; closes those to the sentinels, too."""
+
+    client: Redis | None = None
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.sentinel_manager.aclose()
 
 
 @contextmanager
@@ -46,5 +147,13 @@ def translated() -> Iterator[None]:
     """Turns what the library raises, and a deadline that passed, into `StoreUnavailable`."""
     try:
         yield
-    except (RedisError, OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
+    except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"{type(error).__name__}: {error}", _kind(error)) from error
+
+
+def _kind(error: Exception) -> str:
+    if isinstance(error, TimeoutError | RedisTimeoutError):
+        return "timeout"
+    if isinstance(error, RedisConnectionError | OSError):
+        return "connection"
+    return "error" if isinstance(error, ResponseError) else "connection"

@@ -7,8 +7,8 @@
 | `resets:{client}:{rule}` | how often a rule's counters were reset; the rule `*` stands for all |
 | `enforcement` | the global switch, where the API has set it |
 
-Beside it the audit list, newest first. Both have one hash tag, so that a cluster keeps them together; the
-channel of the hash's name announces changes.
+Beside it the audit list, newest first, and the set of live processes. All have one hash tag, so that a
+cluster keeps them together; the channel of the hash's name announces changes.
 """
 
 import asyncio
@@ -17,18 +17,27 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
-from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, RedisError
 
-from sidecar.application.ports import AuditEntry, ControlState, StoredClient
+from sidecar.application.ports import (
+    NO_EVICTION,
+    AuditEntry,
+    ControlState,
+    StoredClient,
+    StoreUnavailable,
+)
 from sidecar.domain.rule import ID_PATTERN, Client, Enforcement
 from sidecar.infrastructure.redis import scripts
-from sidecar.infrastructure.redis.connection import translated
+from sidecar.infrastructure.redis.calling import Script, caller_for
+from sidecar.infrastructure.redis.connection import Store, translated
 from sidecar.infrastructure.redis.counters import LAYOUT
-from sidecar.infrastructure.redis.script import Script
 from sidecar.infrastructure.validation import dump, reader
 
 AUDIT_ENTRIES = 1000
+#: A process that said nothing for so long counts as gone; each says so about every 0.8 s.
+LIVE_MS = 3000
 #: What an audit entry may hold of each, before and after; of more it says that it is left out.
 AUDIT_CHARACTERS = 16_384
 _log = logging.getLogger("sidecar.store")
@@ -38,15 +47,31 @@ _read_client = reader(Client)
 class RedisControlStore:
     """The `ControlStore` on Redis. A `StoredClient`'s version is the stored text itself."""
 
-    def __init__(self, redis: Redis, *, prefix: str) -> None:
+    def __init__(self, redis: Store, *, prefix: str) -> None:
         self._redis = redis
+        self._caller = caller_for(redis)
         self._key = f"{prefix}:{LAYOUT}:{{control}}"
-        self._change = Script(redis, scripts.change_control())
+        self._change = Script(scripts.change_control())
+        self._heartbeat = Script(scripts.heartbeat())
         self._clients: Mapping[str, StoredClient] = {}
 
     async def version(self) -> str:
         with translated():
             return _text(await self._redis.hget(self._key, "version") or "")
+
+    async def eviction_policy(self) -> str:
+        try:
+            info: Any = await self._redis.info("memory")
+        except NoPermissionError:
+            return ""
+        except (RedisError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(str(error)) from error
+        nodes = [info] if "maxmemory_policy" in info else [each for each in info.values() if each]
+        policies = {str(node.get("maxmemory_policy", "")) for node in nodes if isinstance(node, dict)}
+        return min(policies - {NO_EVICTION}, default=NO_EVICTION) if policies else ""
+
+    async def live_processes(self, process: str) -> int:
+        return await self._called(self._heartbeat, [f"{self._key}:live"], [process, LIVE_MS])
 
     async def load(self) -> ControlState:
         with translated():
@@ -89,8 +114,12 @@ class RedisControlStore:
 
     async def _made(self, entry: AuditEntry, *change: str) -> bool:
         arguments: list[str | int] = [self._key, _written_entry(entry), AUDIT_ENTRIES, *change]
+        return await self._called(self._change, [self._key, f"{self._key}:audit"], arguments) > 0
+
+    async def _called(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> int:
         with translated():
-            return int(await self._change([self._key, f"{self._key}:audit"], arguments)) > 0
+            slot = self._caller.slot("control")
+            return int(await self._caller.call(script, slot, keys, arguments, lambda: False))
 
 
 def _state(fields: Mapping[str, str], before: Mapping[str, StoredClient]) -> ControlState:

@@ -6,118 +6,86 @@ different counters never have the same key. `v1` is the layout of states: an inc
 so that old and new replicas can run side by side.
 """
 
-import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import RedisCluster
 
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted, Usage
+from sidecar.domain.identity import EVERYONE
 from sidecar.domain.rule import Rule
-from sidecar.domain.ruleset import MAX_CHECKS
 from sidecar.infrastructure.redis import scripts
-from sidecar.infrastructure.redis.connection import translated
-from sidecar.infrastructure.redis.deadlines import Deadlines
-from sidecar.infrastructure.redis.script import Script
+from sidecar.infrastructure.redis.batching import Lane, Waiting
+from sidecar.infrastructure.redis.calling import Script, caller_for
+from sidecar.infrastructure.redis.connection import Store, translated
 
 LAYOUT = "v1"
-#: Calls under way at once; enough to keep the server busy, few enough that a flood gathers in them.
-MAX_CALLS = 4
 #: Keys that one step of a search looks at.
 SCAN_KEYS = 1000
+#: What a store that was away is asked: a counter of nobody's, since its reset number is none.
+_PROBE = Rule(
+    id="probe",
+    route="/*",
+    identifier_type="none",
+    algorithm=Algorithm.FIXED_WINDOW,
+    limit=1,
+    window_seconds=1,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    """One request on its way."""
+class Listeners:
+    """Told of each answered call how many seconds it took, and of a breaker whether it opened or closed."""
 
-    checks: Sequence[Check]
-    charge: bool
-    answer: asyncio.Future[Counted]
+    answered: Callable[[float], None] = lambda seconds: None
+    breaker: Callable[[bool], None] = lambda is_open: None
+
+
+NOBODY = Listeners()
 
 
 class RedisCounterStore:
-    """The `CounterStore` on Redis 6.2 or newer, or Valkey.
+    """The `CounterStore` on Redis 6.2 or newer, or Valkey: one server, one that sentinels name, a cluster.
 
-    Requests of one turn of the event loop travel together; while calls are under way, more gather. So a flood
-    makes calls larger, not more of them, and nobody waits for others when it is quiet.
-
-    `timeout_seconds` bounds what a request may wait: for its turn, a connection, the answer. `observe`
-    gets the seconds that each answered call took. `clock` stands in for the server's clock in tests.
+    `timeout_seconds` bounds what a request may wait: for its turn, a connection, the answer. `clock` stands
+    in for the server's clock in tests.
     """
 
     def __init__(
         self,
-        redis: Redis,
+        redis: Store,
         *,
         prefix: str,
         timeout_seconds: float,
-        observe: Callable[[float], None] = lambda seconds: None,
+        listeners: Listeners = NOBODY,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._redis = redis
-        self._script = Script(redis, scripts.hit())
+        self._caller = caller_for(redis)
+        self._script = Script(scripts.hit())
         self._prefix = prefix
-        self._observe = observe
+        self._timeout_seconds = timeout_seconds
+        self._listeners = listeners
         self._clock = clock
-        self._waiting: deque[_Waiting] = deque()
-        self._deadlines = Deadlines(timeout_seconds)
-        self._calls: set[asyncio.Task[None]] = set()
-        self._awake = False
+        self._lanes: dict[str, Lane] = {}
 
     async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
-        answer: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
-        self._deadlines.watch(answer)
-        self._waiting.append(_Waiting(checks, charge, answer))
-        self._wake()
-        return await answer
+        slot = self._caller.slot(checks[0].client_id)
+        return await self._lane(slot).hit(slot, checks, charge=charge)
 
-    def _wake(self) -> None:
-        if not self._awake and self._waiting and len(self._calls) < MAX_CALLS:
-            self._awake = True
-            asyncio.get_running_loop().call_soon(self._send)
+    def _lane(self, slot: int | None) -> Lane:
+        node = self._caller.node(slot)
+        if (lane := self._lanes.get(node)) is None:
+            lane = self._lanes[node] = Lane(
+                self._decided, self._probe, self._timeout_seconds, self._listeners.breaker
+            )
+        return lane
 
-    def _send(self) -> None:
-        self._awake = False
-        while len(self._calls) < MAX_CALLS and (together := self._next()):
-            call = asyncio.create_task(self._call(together))
-            self._calls.add(call)
-            call.add_done_callback(self._ended)
-
-    def _ended(self, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
-        self._wake()
-
-    def _next(self) -> list[_Waiting]:
-        """As many requests as one call may carry, without those that nobody waits for any more."""
-        together: list[_Waiting] = []
-        room = MAX_CHECKS
-        while self._waiting and (len(self._waiting[0].checks) <= room or not together):
-            one = self._waiting.popleft()
-            if not one.answer.done():
-                together.append(one)
-                room -= len(one.checks)
-        return together
-
-    async def _call(self, together: Sequence[_Waiting]) -> None:
-        try:
-            with translated():
-                answers = await self._decided(together)
-        except Exception as error:  # whatever it is, nobody may be left waiting
-            for one in together:
-                if not one.answer.done():
-                    away = isinstance(error, StoreUnavailable)
-                    one.answer.set_exception(StoreUnavailable(str(error)) if away else error)
-            return
-        for one, counted in zip(together, answers, strict=True):
-            if not one.answer.done():
-                one.answer.set_result(counted)
-
-    async def _decided(self, together: Sequence[_Waiting]) -> list[Counted]:
+    async def _decided(self, slot: int | None, together: Sequence[Waiting]) -> list[Counted]:
         keys = [self._key(check) for one in together for check in one.checks]
         arguments: list[str | int] = [self._clock() if self._clock else ""]
         for one in together:
@@ -125,9 +93,24 @@ class RedisCounterStore:
             for check in one.checks:
                 arguments += _arguments(check)
         started = time.perf_counter()
-        reply = await self._script(keys, arguments)
-        self._observe(time.perf_counter() - started)
+        reply = await self._caller.call(
+            self._script, slot, keys, arguments, lambda: not all(one.answer.done() for one in together)
+        )
+        self._listeners.answered(time.perf_counter() - started)
         return _counted(reply, [len(one.checks) for one in together])
+
+    async def _probe(self, tag: str) -> None:
+        """Charges, so that it finds out whether the store can be written to."""
+        key = f"{self._prefix}:{LAYOUT}:{{{tag}}}:{_PROBE.id}:{_PROBE.generation}.-1:{EVERYONE}"
+        check = Check(tag, _PROBE, EVERYONE, limit=1, capacity=1, cost=1)
+        with translated():
+            await self._caller.call(
+                self._script,
+                self._caller.slot(tag),
+                [key],
+                ["", 1, 1, *_arguments(check)],
+                lambda: False,
+            )
 
     async def forget(self, checks: Sequence[Check]) -> int:
         with translated():
@@ -139,8 +122,18 @@ class RedisCounterStore:
         begin = self.key_beginning(client_id, rule, resets)
         with translated():
             # "." and "-" are no wildcards, braces neither; ids and prefix have nothing else that is special.
-            following, keys = await self._redis.scan(cursor, match=f"{begin}*", count=SCAN_KEYS)
+            following, keys = await self._scan(begin, cursor, match=f"{begin}*", count=SCAN_KEYS)
         return int(following), [_text(key).removeprefix(begin) for key in keys]
+
+    async def _scan(self, begin: str, cursor: int, **options: Any) -> Any:
+        if not isinstance(self._redis, RedisCluster):
+            return await self._redis.scan(cursor, **options)
+        # All of them are where the client's slot is.
+        await self._redis.initialize()
+        owner: Any = self._redis.get_node_from_key(begin)
+        found: Any = await self._redis.scan(cursor, target_nodes=owner, **options)
+        following, keys = found
+        return following[owner.name] if isinstance(following, dict) else following, keys
 
     def _key(self, check: Check) -> str:
         return self.key_beginning(check.client_id, check.rule, check.resets) + check.identifier

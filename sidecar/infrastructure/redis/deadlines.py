@@ -7,6 +7,7 @@ counted in ticks, and a tick that comes late is still one tick.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from sidecar.application.ports import StoreUnavailable
@@ -15,9 +16,13 @@ TICKS = 20
 
 
 class Deadlines:
-    """Gives each future that it watches `seconds`; then it is failed with `StoreUnavailable`."""
+    """Gives each future that it watches `seconds`; then it is failed with `StoreUnavailable`.
 
-    def __init__(self, seconds: float) -> None:
+    `on_late` is called for each of them.
+    """
+
+    def __init__(self, seconds: float, on_late: Callable[[], None] = lambda: None) -> None:
+        self._on_late = on_late
         self._tick_seconds = seconds / TICKS
         self._ticks = 0
         self._watched: deque[tuple[int, asyncio.Future[Any]]] = deque()
@@ -36,6 +41,7 @@ class Deadlines:
         while self._watched and (self._watched[0][0] <= self._ticks or self._watched[0][1].done()):
             _, answer = self._watched.popleft()
             if not answer.done():
-                answer.set_exception(StoreUnavailable("the store did not answer in time"))
+                answer.set_exception(StoreUnavailable("the store did not answer in time", "timeout"))
+                self._on_late()
         if self._watched:
             self._wait()

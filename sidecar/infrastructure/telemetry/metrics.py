@@ -1,5 +1,7 @@
 """Prometheus metrics. Labels take their values from the configuration, never from traffic."""
 
+import os
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -9,9 +11,10 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from sidecar import __version__
-from sidecar.domain.decision import Decision, Reason
+from sidecar.domain.decision import Decision
 from sidecar.domain.request import RequestMetadata
 
 # A series beside each counter that says when it began: twice the series, and nobody asks.
@@ -42,6 +45,12 @@ _REFUSED_PEERS = (
 )
 _LATENCY = "rate_limit_redis_latency_seconds", "Time that an answered call to the store took."
 _STORE_UP = "rate_limit_store_reachable", "1 while the store answers."
+_BREAKERS = "rate_limit_store_breakers_open", "Servers of the store that no request asks at the moment."
+_PROCESSES = (
+    "rate_limit_live_processes",
+    "Processes that share the store; each holds local limits to its share.",
+)
+_EVICTS = "rate_limit_store_evicts", "1 if the store may forget counters when its memory is full."
 _STORE_EMBEDDED = "rate_limit_store_embedded", "1 if the store is the embedded one."
 _RELOADS = "rate_limit_config_reloads", "Times that a changed configuration was read.", ("result",)
 _LAST_RELOAD = "rate_limit_config_last_reload_successful", "1 while the files are what is in force."
@@ -66,19 +75,22 @@ class Metrics:
             registry=self._registry,
         )
         self._latency = Histogram(*_LATENCY, registry=registry, buckets=_LATENCY_BUCKETS)
-        self._store_up = Gauge(*_STORE_UP, registry=registry)
+        self._store_up = Gauge(*_STORE_UP, registry=registry, multiprocess_mode="livemin")
+        self._breakers = Gauge(*_BREAKERS, registry=registry, multiprocess_mode="livemax")
+        self._processes = Gauge(*_PROCESSES, registry=registry, multiprocess_mode="livemax")
+        self._evicts = Gauge(*_EVICTS, registry=registry, multiprocess_mode="livemax")
         self._reloads = Counter(*_RELOADS, registry=registry)
-        self._last_reload = Gauge(*_LAST_RELOAD, registry=registry)
+        self._last_reload = Gauge(*_LAST_RELOAD, registry=registry, multiprocess_mode="livemin")
         self._last_reload.set(1)
-        Gauge(*_STORE_EMBEDDED, registry=registry).set(int(embedded))
-        Gauge(*_BUILD_INFO, registry=registry).labels(__version__).set(1)
+        Gauge(*_STORE_EMBEDDED, registry=registry, multiprocess_mode="livemax").set(int(embedded))
+        Gauge(*_BUILD_INFO, registry=registry, multiprocess_mode="livemax").labels(__version__).set(1)
 
     def decided(self, request: RequestMetadata, decision: Decision) -> None:
         result = "allowed" if decision.allowed else "rejected"
         self._requests.labels(
             result, decision.client_id or "", decision.rule_id or "", decision.reason.value
         ).inc()
-        if decision.reason is Reason.STORAGE_UNAVAILABLE:
+        if decision.without_store:
             self._store_errors.inc()
         for state in decision.states:
             if state.check.shadow and not state.usage.fits:
@@ -104,10 +116,28 @@ class Metrics:
     def store_reachable(self, reachable: bool) -> None:
         self._store_up.set(int(reachable))
 
+    def breaker_turned(self, open_ones: int) -> None:
+        self._breakers.set(open_ones)
+
+    def live_processes(self, number: int) -> None:
+        self._processes.set(number)
+
+    def store_evicts(self, evicts: bool) -> None:
+        self._evicts.set(int(evicts))
+
     def config_reloaded(self, successful: bool) -> None:
         self._reloads.labels("taken_over" if successful else "refused").inc()
         self._last_reload.set(int(successful))
 
     def page(self) -> tuple[str, bytes]:
         """Content type and body of `/metrics`."""
-        return CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        return CONTENT_TYPE_LATEST, generate_latest(_of_all_workers() or self._registry)
+
+
+def _of_all_workers() -> CollectorRegistry | None:
+    """With several processes, each has its numbers in files of one folder."""
+    if not os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        return None
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return registry

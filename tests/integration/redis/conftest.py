@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.connection import connect_to_one
 from tests.integration.redis.counting import PATIENCE_SECONDS, Clock, Counts, MemoryStore, undying_store
 from tests.parts import StoreServer, require
 
@@ -40,7 +40,7 @@ async def counters(
 @pytest.fixture
 async def redis(store_url: str) -> AsyncIterator[Redis]:
     """A client as the product makes it, on a Valkey and on a Redis."""
-    async with connect(store_url, PATIENCE_SECONDS) as client:
+    async with connect_to_one(store_url, PATIENCE_SECONDS) as client:
         yield client
 
 

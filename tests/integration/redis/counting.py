@@ -2,16 +2,17 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
 
 from sidecar.domain.algorithms import SECOND_US, Algorithm
 from sidecar.domain.counters import MemoryCounters
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.rule import Rule
-from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis import scripts
+from sidecar.infrastructure.redis.calling import Script
+from sidecar.infrastructure.redis.connection import connect_to_one
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 
 #: A midnight: intervals of a minute, an hour and a day begin here.
@@ -52,28 +53,19 @@ class MemoryStore:
         return self._counters.hit(checks, self._clock(), charge=charge)
 
 
-class Undying(Redis):
-    """A client whose scripts give every counter an hour, so that time is what the test's clock says.
-
-    A counter of a stopped clock may be due within a millisecond by the server's, which goes on: whether it
-    is still there for the next call would be chance.
-    """
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        if args[0] == "EVALSHA":
-            # With the script as it is, each call has to send it whole.
-            raise NoScriptError
-        if args[0] == "EVAL":
-            assert args[1].count(_EXPIRY) == 1, "the script's expiry is written otherwise now"
-            args = ("EVAL", args[1].replace(_EXPIRY, f"{_EXPIRY}\n  do return '3600000' end"), *args[2:])
-        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-
-
 @asynccontextmanager
 async def undying_store(url: str, prefix: str, clock: Clock) -> AsyncIterator[RedisCounterStore]:
-    """A store for tests that set the clock at will; expiries are tested without it."""
-    async with Undying.from_pool(connect(url, PATIENCE_SECONDS).connection_pool) as redis:
-        yield store_on(redis, prefix, clock)
+    """A store for tests that set the clock at will: its counters live for an hour of the server's.
+
+    A counter of a stopped clock may be due within a millisecond by the server's, which goes on: whether it
+    is still there for the next call would be chance. Expiries are tested without it.
+    """
+    source = scripts.hit()
+    assert source.count(_EXPIRY) == 1, "the script's expiry is written otherwise now"
+    async with connect_to_one(url, PATIENCE_SECONDS) as redis:
+        store = store_on(redis, prefix, clock)
+        store._script = Script(source.replace(_EXPIRY, f"{_EXPIRY}\n  do return '3600000' end"))
+        yield store
 
 
 def store_on(redis: Redis, prefix: str, clock: Clock | None = None) -> RedisCounterStore:

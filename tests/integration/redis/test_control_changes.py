@@ -16,7 +16,7 @@ from sidecar.application.known_clients import Conflict
 from sidecar.application.ports import AuditEntry, StoredClient, StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.rule import Client, Enforcement
-from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.connection import connect_to_one
 from sidecar.infrastructure.redis.control import AUDIT_CHARACTERS, AUDIT_ENTRIES, RedisControlStore
 from sidecar.infrastructure.validation import dump
 from tests.integration.redis.counting import PATIENCE_SECONDS, rule
@@ -187,7 +187,10 @@ async def test_every_change_is_announced_and_nothing_else(
 
 async def test_who_listens_hears_after_any_silence(server: StoreServer) -> None:
     """A connection of decisions would have been given up long ago."""
-    async with connect(server.url, SHORT_SECONDS) as hasty, connect(server.url, PATIENCE_SECONDS) as other:
+    async with (
+        connect_to_one(server.url, SHORT_SECONDS) as hasty,
+        connect_to_one(server.url, PATIENCE_SECONDS) as other,
+    ):
         heard: list[None] = []
 
         async def listen() -> None:
@@ -208,7 +211,7 @@ async def test_who_listens_hears_after_any_silence(server: StoreServer) -> None:
 
 async def test_who_listens_is_told_when_the_store_goes(server: StoreServer) -> None:
     """So that it can listen again elsewhere."""
-    async with connect(server.url, PATIENCE_SECONDS) as redis:
+    async with connect_to_one(server.url, PATIENCE_SECONDS) as redis:
 
         async def listen() -> None:
             async for _ in RedisControlStore(redis, prefix="t").announcements():
@@ -225,7 +228,9 @@ async def test_who_listens_is_told_when_the_store_goes(server: StoreServer) -> N
 async def test_no_edit_of_a_hundred_on_two_replicas_is_lost(store_url: str, key_prefix: str) -> None:
     """Each adds a rule to the same client, all at once; both replicas know all of them afterwards."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(connect(store_url, PATIENCE_SECONDS)) for _ in range(2)]
+        clients = [
+            await stack.enter_async_context(connect_to_one(store_url, PATIENCE_SECONDS)) for _ in range(2)
+        ]
         stores = [RedisControlStore(redis, prefix=key_prefix) for redis in clients]
         directories = [directory_on(store) for store in stores]
         await directories[0].create(Client(id="a"), "ops")

@@ -11,8 +11,10 @@ from redis.asyncio import Redis
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.ruleset import MAX_CHECKS
-from sidecar.infrastructure.redis.connection import connect
-from sidecar.infrastructure.redis.counters import MAX_CALLS, RedisCounterStore
+from sidecar.infrastructure.redis.batching import MAX_CALLS
+from sidecar.infrastructure.redis.calling import Script, SingleCaller
+from sidecar.infrastructure.redis.connection import connect_to_one
+from sidecar.infrastructure.redis.counters import RedisCounterStore
 from tests.integration.redis.counting import (
     PATIENCE_SECONDS,
     Clock,
@@ -35,17 +37,16 @@ def store(redis: Redis, key_prefix: str, clock: Clock) -> RedisCounterStore:
     return store_on(redis, key_prefix, clock)
 
 
-class Calls(Redis):
+class Calls(SingleCaller):
     """Notes how many keys each call of a script carries."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis)
         self.carried: list[int] = []
 
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        if args[0] == "EVALSHA":
-            self.carried.append(args[2])
-        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+    async def call(self, script: Script, slot: int | None, keys: Sequence[str], *rest: Any) -> Any:
+        self.carried.append(len(keys))
+        return await super().call(script, slot, keys, *rest)
 
 
 async def together(store: Counts, *requests: Sequence[Check]) -> list[Counted]:
@@ -120,7 +121,7 @@ async def test_a_broken_counter_is_begun_anew_and_disturbs_no_other_of_its_call(
 
 async def test_many_at_once_are_one_call(server: StoreServer, key_prefix: str) -> None:
     """The server runs one script for all that one turn of the event loop brings."""
-    async with connect(server.url, PATIENCE_SECONDS) as redis:
+    async with connect_to_one(server.url, PATIENCE_SECONDS) as redis:
         store, counted = store_on(redis, key_prefix), check(rule(Algorithm.FIXED_WINDOW, 10, 86_400))
         await store.hit([counted])
         before = await calls_of(redis, "evalsha")
@@ -137,15 +138,15 @@ async def test_a_call_carries_at_most_64_checks_and_splits_no_request(
     store_url: str, key_prefix: str
 ) -> None:
     """Requests of 1, 24, 40 and 64 rules: each has the answers to its own."""
-    async with Calls.from_pool(connect(store_url, PATIENCE_SECONDS).connection_pool) as redis:
-        assert isinstance(redis, Calls)
+    async with connect_to_one(store_url, PATIENCE_SECONDS) as redis:
         store = store_on(redis, key_prefix)
+        store._caller = calls = Calls(redis)
         checks = [check(rule(Algorithm.FIXED_WINDOW, 9, name=f"r{n}")) for n in range(64)]
         answers = await together(store, *(checks[:n] for n in (40, 40, 1, 64, 24, 40, 64)))
         assert [len(answer.usages) for answer in answers] == [40, 40, 1, 64, 24, 40, 64]
         assert sorted(answer.usages[0].used for answer in answers) == [1, 2, 3, 4, 5, 6, 7]
-        assert redis.carried[:MAX_CALLS] == [40, 41, 64, 64]
-        assert max(redis.carried) <= MAX_CHECKS
+        assert calls.carried[:MAX_CALLS] == [40, 41, 64, 64]
+        assert max(calls.carried) <= MAX_CHECKS
 
 
 async def test_resets_are_another_counter(counters: Counts) -> None:

@@ -15,8 +15,9 @@ from redis.asyncio import Redis
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted
-from sidecar.infrastructure.redis.connection import connect
-from sidecar.infrastructure.redis.counters import MAX_CALLS, RedisCounterStore
+from sidecar.infrastructure.redis.batching import MAX_CALLS
+from sidecar.infrastructure.redis.connection import connect_to_one
+from sidecar.infrastructure.redis.counters import RedisCounterStore
 from tests.integration.redis.counting import PATIENCE_SECONDS, check, rule, store_on, used
 from tests.parts import StoreServer, require, until
 from tests.tcp_proxy import TcpProxy
@@ -40,14 +41,14 @@ async def proxy(server: StoreServer) -> AsyncIterator[TcpProxy]:
 @pytest.fixture
 async def redis(proxy: TcpProxy) -> AsyncIterator[Redis]:
     """Through the proxy, patient itself: the deadlines here are those of the stores."""
-    async with connect(proxy.url, PATIENCE_SECONDS) as client:
+    async with connect_to_one(proxy.url, PATIENCE_SECONDS) as client:
         yield client
 
 
 @pytest.fixture
 async def direct(server: StoreServer) -> AsyncIterator[RedisCounterStore]:
     """Past the proxy."""
-    async with connect(server.url, PATIENCE_SECONDS) as client:
+    async with connect_to_one(server.url, PATIENCE_SECONDS) as client:
         yield store_on(client, "t")
 
 
@@ -91,7 +92,7 @@ async def test_a_lost_reply_to_the_script_itself_is_no_second_charge(
     proxy.drop_replies(after=1)
     with pytest.raises(StoreUnavailable):
         await store.hit([counter()])
-    async with connect(server.url, PATIENCE_SECONDS) as client:
+    async with connect_to_one(server.url, PATIENCE_SECONDS) as client:
         commands = await client.info("commandstats")
     assert (commands["cmdstat_evalsha"]["calls"], commands["cmdstat_eval"]["calls"]) == (1, 1)
     assert await count_of(direct, counter()) == 1
@@ -126,7 +127,7 @@ async def hasty_or(store: RedisCounterStore, hasty: RedisCounterStore, number: i
 
 async def test_a_connection_that_never_answers_is_closed(proxy: TcpProxy) -> None:
     """After the client's own time, so that its late reply finds nobody; then there is a new one."""
-    async with connect(proxy.url, SHORT_SECONDS) as client:
+    async with connect_to_one(proxy.url, SHORT_SECONDS) as client:
         store = store_on(client, "t")
         proxy.hold_replies()
         with pytest.raises(StoreUnavailable):
@@ -186,7 +187,7 @@ async def test_the_deadline_includes_connecting() -> None:
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
         port = listener.getsockname()[1]
-        async with connect(f"redis://127.0.0.1:{port}", PATIENCE_SECONDS * 10) as client:
+        async with connect_to_one(f"redis://127.0.0.1:{port}", PATIENCE_SECONDS * 10) as client:
             hasty = RedisCounterStore(client, prefix="t", timeout_seconds=SHORT_SECONDS)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 with pytest.raises(StoreUnavailable):

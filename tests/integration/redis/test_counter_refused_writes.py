@@ -1,5 +1,6 @@
 """A server that answers but takes no writes: callers hear that it is away, nothing is half charged."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,17 +9,17 @@ from redis.asyncio import Redis
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check
-from sidecar.infrastructure.redis.connection import connect
+from sidecar.infrastructure.redis.connection import connect_to_one
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from tests.integration.redis.counting import PATIENCE_SECONDS, Clock, check, key_of, rule, store_on, used
-from tests.parts import StoreServer, free_port
+from tests.parts import StoreServer, free_port, until
 
 CHECKS = [check(rule(algorithm, 9, name=algorithm.value)) for algorithm in Algorithm]
 
 
 @pytest.fixture
 async def redis(server: StoreServer) -> AsyncIterator[Redis]:
-    async with connect(server.url, PATIENCE_SECONDS) as client:
+    async with connect_to_one(server.url, PATIENCE_SECONDS) as client:
         yield client
 
 
@@ -61,15 +62,23 @@ async def admitted(store: RedisCounterStore, checks: list[Check]) -> bool:
         return False
 
 
-async def test_a_replica_is_no_store(redis: Redis, store: RedisCounterStore) -> None:
-    """It refuses to be written; made a primary again, it has what it had."""
+async def test_a_replica_is_asked_again_until_the_deadline(redis: Redis, store: RedisCounterStore) -> None:
+    """It refuses without doing anything; made a primary again in time, it counts, once."""
     await store.hit(CHECKS)
     await redis.replicaof("127.0.0.1", str(free_port()))
+    hasty = RedisCounterStore(redis, prefix="t", timeout_seconds=0.1)
     for checks in (CHECKS, CHECKS[::-1]):
-        with pytest.raises(StoreUnavailable, match=r"(?i)read.?only"):
-            await store.hit(checks)
+        with pytest.raises(StoreUnavailable, match="in time"):
+            await hasty.hit(checks)
+    asked = asyncio.create_task(store.hit(CHECKS))
+    await until(lambda: _refused(redis), "it was asked")
     await redis.replicaof("NO", "ONE")
-    assert used(await store.hit(CHECKS)) == [2, 2, 2, 2]
+    assert used(await asked) == [2, 2, 2, 2]
+
+
+async def _refused(redis: Redis) -> bool:
+    stats = await redis.info("errorstats")
+    return int(stats["errorstat_READONLY"]["count"]) >= 3
 
 
 async def test_a_server_without_enough_replicas_is_no_store(redis: Redis, store: RedisCounterStore) -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from sidecar.application.evaluator import RateLimitEvaluator
+from sidecar.application.failure import WithoutStore
+from sidecar.application.local import LocalCounters
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.request import RequestMetadata
@@ -26,6 +28,7 @@ class Seen(MemoryStore):
     """Counters in memory, and an observer."""
 
     decisions: list[Decision] = field(default_factory=list)
+    without_store: WithoutStore = field(default_factory=lambda: WithoutStore(LocalCounters()))
 
     def decided(self, request: RequestMetadata, decision: Decision) -> None:
         self.decisions.append(decision)
@@ -42,7 +45,7 @@ def seen() -> Seen:
 
 @pytest.fixture
 def evaluator(seen: Seen) -> RateLimitEvaluator:
-    evaluator = RateLimitEvaluator(seen, seen)
+    evaluator = RateLimitEvaluator(seen, seen, seen.without_store)
     evaluator.rule_set = RuleSet(CLIENTS)
     return evaluator
 
@@ -75,7 +78,7 @@ async def test_a_store_that_is_away_is_decided_about(
     evaluator: RateLimitEvaluator, seen: Seen, default: OnUnavailable, allowed: bool
 ) -> None:
     """By what the configuration says now."""
-    seen.problem, evaluator.on_unavailable = StoreUnavailable("away"), default
+    seen.problem, seen.without_store.default = StoreUnavailable("away"), default
     decision = await evaluator.evaluate(request("c"))
     assert (decision.allowed, decision.reason) == (allowed, Reason.STORAGE_UNAVAILABLE)
 
@@ -90,17 +93,17 @@ async def test_until_the_store_was_read_an_unknown_client_is_decided_as_without_
     evaluator: RateLimitEvaluator, seen: Seen, default: OnUnavailable, allowed: bool, asked: RequestMetadata
 ) -> None:
     """It may be one that the API made; there are no numbers, and the observer sees the same decision."""
-    evaluator.rule_set, evaluator.on_unavailable = RuleSet(CLIENTS, complete=False), default
+    evaluator.rule_set, seen.without_store.default = RuleSet(CLIENTS, complete=False), default
     decision = await evaluator.evaluate(asked)
     assert decision == Decision(allowed, Reason.STORAGE_UNAVAILABLE)
     assert seen.decisions == [decision]
 
 
 async def test_until_the_store_was_read_a_known_client_is_decided_by_its_rules(
-    evaluator: RateLimitEvaluator,
+    evaluator: RateLimitEvaluator, seen: Seen
 ) -> None:
     """The files are there; a known client without a matching rule has none."""
-    evaluator.rule_set, evaluator.on_unavailable = RuleSet(CLIENTS, complete=False), DENY
+    evaluator.rule_set, seen.without_store.default = RuleSet(CLIENTS, complete=False), DENY
     answers = [await evaluator.evaluate(asked) for asked in (request("c"), request("c"), request("empty"))]
     assert [answer.reason for answer in answers] == [Reason.ALLOWED, Reason.QUOTA_EXCEEDED, Reason.NO_POLICY]
 

@@ -2,12 +2,19 @@
 
 import pytest
 
-from sidecar.application.failure import decide_without_store
-from sidecar.domain.decision import Decision, Reason
+from sidecar.application.failure import WithoutStore
+from sidecar.application.local import LocalCounters
+from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.rule import OnUnavailable
 from tests.decisions import check, rule
 
 ALLOW, DENY = OnUnavailable.ALLOW, OnUnavailable.DENY
+
+
+def decide_without_store(checks: list[Check], default: OnUnavailable) -> Decision:
+    without_store = WithoutStore(LocalCounters())
+    without_store.default = default
+    return without_store.decide(checks)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from sidecar.application.failure import WithoutStore
+from sidecar.application.local import LocalCounters
 from sidecar.application.ports import StoreUnavailable
 from sidecar.application.searching import Searches
 from sidecar.application.user_rates import MAX_USER, UserEndpoint, UserRates, rate_rule
@@ -72,7 +74,9 @@ class Seen:
 
 def rates(**attributes: Any) -> tuple[UserRates, Store, Seen]:
     store, seen = Store(), Seen()
-    made = UserRates(store, seen, Searches(store))
+    without_store = WithoutStore(LocalCounters())
+    without_store.default = attributes.pop("on_unavailable", OnUnavailable.ALLOW)
+    made = UserRates(store, seen, Searches(store), without_store)
     for name, value in attributes.items():
         setattr(made, name, value)
     return made, store, seen
@@ -203,7 +207,7 @@ async def test_a_reset_of_all_goes_through_every_step_and_counts_nothing_twice()
 async def test_a_reset_leaves_the_store_of_decisions_alone() -> None:
     """However long it searches, no decision waits behind it; checks and looks of callers are decisions."""
     deciding, looking = Store(away=True), Store()
-    made = UserRates(deciding, Seen(), Searches(looking))
+    made = UserRates(deciding, Seen(), Searches(looking), WithoutStore(LocalCounters()))
     assert [await made.reset(1), await made.reset(1, "/here")] == [0, 0]
     deciding.away, looking.away = False, True
     assert await checked(made, HERE, 1) == [True]

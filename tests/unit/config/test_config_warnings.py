@@ -180,3 +180,100 @@ def test_an_identifier_that_is_read_from_nowhere_is_warned_of(
     text = f"identity: {{{identity}}}\nclients:\n- id: a\n  rules:\n  - {rule}\n"
     place = "sidecar.yaml:5: clients.0.rules.0.identifier_type: "
     assert warnings(tmp_path, text) == [place + message for message in warned]
+
+
+ALL_CLIENTS = f"default_client: a\nclients:\n- id: a\n  rules: [{ALL}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        (
+            "listen: {authz: '0.0.0.0:8000', trusted_peers: [10.0.0.0/8, 0.0.0.0/0]}",
+            "listen.trusted_peers.1: whoever reaches 0.0.0.0:8000 may use up any caller's limit: "
+            "name the proxy's network, or set listen.secret",
+        ),
+        (
+            "listen: {authz: '[2001:db8::1]:8000', trusted_peers: ['::/0']}",
+            "listen.trusted_peers.0: whoever reaches [2001:db8::1]:8000 may use up any caller's limit: "
+            "name the proxy's network, or set listen.secret",
+        ),
+        (
+            "listen: {trusted_peers: []}",
+            "listen.trusted_peers: is empty: nobody may ask, every check is answered 403",
+        ),
+        (
+            "listen: {authz: 'unix:/run/sidecar.sock', trusted_peers: [loopback]}",
+            "listen.trusted_peers: is not read where authz is a Unix socket: whoever may open the socket may "
+            "ask, so keep its folder to the proxy",
+        ),
+        (
+            "client_ip: {trusted_hops: 2}",
+            "client_ip.trusted_hops: is not read: the address is taken from x-client-ip "
+            "(header: null reads x-forwarded-for)",
+        ),
+        (
+            "client_ip: {header: null, trusted_hops: 2, trusted_networks: [10.0.0.0/8]}",
+            "client_ip.trusted_hops: is not read: trusted_networks stands in its place",
+        ),
+        (
+            "client_ip: {dialects: {nginx: {header: x-real-ip, trusted_networks: [10.0.0.0/8]}}}",
+            "client_ip.dialects.nginx.trusted_networks: is not read: the address is taken from x-real-ip "
+            "(header: null reads x-forwarded-for)",
+        ),
+        (
+            "client_ip: {header: X-Forwarded-For}",
+            "client_ip.header: x-forwarded-for is a list, not an address alone: write header: null",
+        ),
+        (
+            "identity: {user_header: x_user}",
+            "identity.user_header: most proxies drop headers with an underscore, as 'x_user': write '-'",
+        ),
+        (
+            "response: {legacy_headers: false}",
+            "response.legacy_headers: with ietf_headers off too, no caller is told how much is left",
+        ),
+        (
+            "listen: {apis: [rate]}",
+            "listen.apis: neither proxy nor evaluate is served: no rule of a client is ever asked about",
+        ),
+    ],
+)
+def test_ports_addresses_and_answers_that_are_hardly_meant_are_warned_of(
+    tmp_path: Path, text: str, warned: str
+) -> None:
+    """Each once, at its key."""
+    assert warnings(tmp_path, f"{text}\n{ALL_CLIENTS}") == [f"sidecar.yaml:1: {warned}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "listen: {authz: '0.0.0.0:8000'}",
+        "listen: {authz: '127.0.0.1:8000', trusted_peers: [0.0.0.0/0]}",
+        "listen: {authz: 'localhost:8000', trusted_peers: [0.0.0.0/0]}",
+        "listen: {authz: '0.0.0.0:8000', trusted_peers: [0.0.0.0/0], secret: 0123456789abcdef}",
+        "listen: {authz: 'unix:/run/sidecar.sock'}",
+        "client_ip: {trusted_hops: 1}",
+        "client_ip: {header: null, trusted_hops: 2}",
+        "client_ip: {header: null, trusted_networks: [10.0.0.0/8]}",
+        "response: {legacy_headers: false, ietf_headers: true}",
+        "listen: {apis: [evaluate]}",
+    ],
+)
+def test_ports_addresses_and_answers_that_may_be_meant_are_not(tmp_path: Path, text: str) -> None:
+    """Peers of private networks, one place for the address, numbers in one form."""
+    assert warnings(tmp_path, f"{text}\n{ALL_CLIENTS}") == []
+
+
+def test_identifiers_that_callers_of_evaluate_say_themselves_are_warned_of(tmp_path: Path) -> None:
+    """Without a proxy, nobody has taken them out or verified them."""
+    rules = [
+        "{route: /*, identifier_type: ip, limit: 5, window_seconds: 60}",
+        "{route: /a, identifier_type: ['jwt_claim:sub', 'header:x-plan'], limit: 5, window_seconds: 60}",
+    ]
+    text = f"listen: {{apis: [evaluate]}}\nclients:\n- id: a\n  rules: [{', '.join(rules)}]\n"
+    assert warnings(tmp_path, text) == [
+        "sidecar.yaml:1: listen.apis: without proxy, callers of evaluate say themselves what is counted: "
+        "header:x-plan, jwt_claim:sub is read from the headers of their body"
+    ]

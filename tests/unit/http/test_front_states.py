@@ -31,7 +31,7 @@ async def test_until_the_store_was_read_an_unknown_client_is_not_said_to_be_none
 ) -> None:
     """The API may have made it: it is decided as without the store, a known one by its rules."""
     front.evaluator.rule_set = RuleSet(CLIENTS, complete=False)
-    front.evaluator.on_unavailable = on_unavailable
+    front.without_store.default = on_unavailable
     unknown = await front.ask("POST", "/v1/evaluate", body=EVALUATE % b"unknown")
     assert (unknown.status, unknown.json["reason"]) == (status, "storage_unavailable")
     assert (await front.ask("GET", "/clients/unknown/authz/x")).status == status

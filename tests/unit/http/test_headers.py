@@ -1,17 +1,21 @@
 """Microseconds become whole seconds once, upwards."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from sidecar.domain.decision import Reason, RuleState, Usage
+from sidecar.domain.refusal import Refusal
 from sidecar.infrastructure.http.headers import (
     ResponseOptions,
     rate_limit_headers,
     reason_status,
+    refusal_status,
     reset_at,
     retry_after,
     seconds,
 )
-from tests.decisions import NOW_US, allowed, check, refused, without_numbers
+from tests.decisions import NOW_US, allowed, check, refused, rule, without_numbers
 
 YEAR_US = 365 * 24 * 3600 * 10**6
 
@@ -102,5 +106,50 @@ def test_there_is_no_moment_without_numbers() -> None:
 @pytest.mark.parametrize("reason", list(Reason))
 def test_each_reason_has_its_status(reason: Reason) -> None:
     """A quota is 429, the store's absence what the configuration says, everything else a plain no."""
-    expected = {Reason.QUOTA_EXCEEDED: 429, Reason.STORAGE_UNAVAILABLE: 599}
+    expected = {Reason.STORAGE_UNAVAILABLE: 599}
+    expected |= {Reason.QUOTA_EXCEEDED: 429, Reason.LOCAL_QUOTA_EXCEEDED: 429}
     assert reason_status(reason, ResponseOptions(unavailable_status=599)) == expected.get(reason, 403)
+
+
+@pytest.mark.parametrize(
+    ("now_us", "reset_us", "moment"),
+    [
+        (NOW_US, 60_000_000, "1705312860"),
+        # Rounded once, as `reset_at` is.
+        (NOW_US + 400_000, 59_600_000, "1705312860"),
+        (NOW_US + 400_000, 59_600_001, "1705312861"),
+        # Where nothing is used: now.
+        (NOW_US, 0, "1705312800"),
+    ],
+)
+def test_the_reset_can_be_a_moment(now_us: int, reset_us: int, moment: str) -> None:
+    """Seconds since 1970, for clients that expect those; of a refusal too."""
+    epoch = ResponseOptions(reset_epoch=True)
+    for decision in (allowed(now_us=now_us, reset_us=reset_us), refused(now_us=now_us, reset_us=reset_us)):
+        assert rate_limit_headers(decision, epoch)["X-RateLimit-Reset"] == moment
+        at = datetime.fromtimestamp(int(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert reset_at(decision) == at
+
+
+def test_the_legacy_headers_can_be_left_out() -> None:
+    """A refusal still names its rule."""
+    options = ResponseOptions(legacy_headers=False)
+    assert rate_limit_headers(allowed(), options) == {}
+    assert rate_limit_headers(refused(), options) == {"X-RateLimit-Rule": "r", "Cache-Control": "no-store"}
+
+
+def test_the_headers_of_the_draft_come_beside_the_others() -> None:
+    """Off unset, since a popular parser reads nothing else where they are."""
+    assert "RateLimit" not in rate_limit_headers(allowed(), ResponseOptions())
+    both = rate_limit_headers(allowed(), ResponseOptions(ietf_headers=True))
+    assert both["RateLimit-Policy"] == '"r";q=10;w=60'
+    assert both["X-RateLimit-Remaining"] == "9"
+
+
+@pytest.mark.parametrize(("status", "own"), [(None, 429), (418, 418)])
+def test_a_rule_may_have_its_own_status(status: int | None, own: int) -> None:
+    """For its refusals, not for the store's absence."""
+    decision = refused(of=check(rule(response=Refusal(status=status))))
+    assert refusal_status(decision, ResponseOptions()) == own
+    away = without_numbers(Reason.STORAGE_UNAVAILABLE, allow=False)
+    assert refusal_status(away, ResponseOptions(unavailable_status=500)) == 500

@@ -158,6 +158,30 @@ def test_a_client_header_counts_only_if_configured_and_never_against_a_pinned_cl
     assert read(headers, client_id="pinned", client_header="x-client").client_id == "pinned"
 
 
+@pytest.mark.parametrize("name", ["x-session-id", "x-user-id", "x-client"])
+def test_a_header_that_came_twice_says_nothing(name: str) -> None:
+    """Each second value would be somebody new, while the application may read the first."""
+    sent = [(name.title(), "mine"), (name, "x"), ("Cookie", "session_id=x"), ("Cookie", "session_id=y")]
+    found = read(joined(sent), client_header="x-client")
+    assert (found.user_id, found.client_id) == (None, None)
+    # The cookie stands in for a header that is not there, not for one that says nothing.
+    assert found.session_id == (None if name == "x-session-id" else "x")
+
+
+@pytest.mark.parametrize("name", ["X_User_Id", "X.User.Id", "X-User_Id", "XUserId", "X-User-Id-"])
+def test_a_name_with_other_characters_is_another_name(name: str) -> None:
+    """Whatever an application makes of it."""
+    found = read(joined([(name, "7")]))
+    assert found.user_id is None
+
+
+@pytest.mark.parametrize("value", ["\udcff\udc80", "x" * 100_000, "é", "\x7f"])
+def test_a_value_is_taken_as_it_came(value: str) -> None:
+    """Bytes that are no text, or very many of them, are a caller like any other."""
+    found = read({"x-user-id": value, "x-session-id": value})
+    assert (found.user_id, found.session_id) == (value, value)
+
+
 def test_repeated_headers_are_joined_as_http_joins_them() -> None:
     """In order, with a comma, cookies with a semicolon, names in lower case."""
     sent = [("Cookie", "a=1"), ("X-A", "1"), ("cookie", "b=2"), ("x-a", "2"), ("X-A", "")]

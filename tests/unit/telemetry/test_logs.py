@@ -148,6 +148,23 @@ def test_unreadable_addresses_are_warned_of_beside_refusals(lines: pytest.LogCap
     assert "client_ip.header" in lines.records[1].message
 
 
+def test_who_was_not_let_in_and_what_was_not_said_is_one_line_a_second_each(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    """With where from and why; one flood does not hide another."""
+    log = RefusalLog()
+    for _ in range(100):
+        log.peer_refused("peer", "192.0.2.1")
+        log.unreadable_target("nginx")
+        log.unreadable_address()
+    assert [each.levelname for each in lines.records] == ["WARNING"] * 3
+    assert said(lines) == [
+        {"reason": "peer", "peer": "192.0.2.1", "not_logged": 0},
+        {"dialect": "nginx", "not_logged": 0},
+        {"not_logged": 0},
+    ]
+
+
 def test_set_up_sends_json_to_stdout_from_the_level_up(capsys: pytest.CaptureFixture[str]) -> None:
     """And nothing to stderr, which is for people at a terminal."""
     root = logging.getLogger()

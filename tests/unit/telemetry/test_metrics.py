@@ -141,3 +141,27 @@ def test_failures_at_the_admin_port_are_counted_by_reason_alone() -> None:
     metrics.admin_access_failed("missing", "192.0.2.1")
     assert value(metrics, "rate_limit_admin_auth_failures_total", reason="wrong_key") == 100
     assert value(metrics, "rate_limit_admin_auth_failures_total", reason="missing") == 1
+
+
+def test_what_could_not_be_read_and_who_was_not_let_in_is_counted() -> None:
+    """By dialect and by reason: never by address, of which callers have as many as they like."""
+    metrics = Metrics(embedded=False)
+    watching = Observers(metrics)
+    for number in range(100):
+        watching.peer_refused("peer", f"192.0.2.{number}")
+    watching.peer_refused("secret", "127.0.0.1")
+    watching.unreadable_target("nginx")
+    watching.unreadable_target("nginx")
+    watching.unreadable_address()
+    assert value(metrics, "rate_limit_refused_peers_total", reason="peer") == 100
+    assert value(metrics, "rate_limit_refused_peers_total", reason="secret") == 1
+    assert value(metrics, "rate_limit_unreadable_targets_total", dialect="nginx") == 2
+    assert value(metrics, "rate_limit_unreadable_addresses_total") == 1
+    assert "192.0.2" not in metrics.page()[1].decode()
+
+
+def test_a_preflight_that_is_not_counted_is_an_exempt_request() -> None:
+    """So that an operator sees how many there are."""
+    metrics = decided(without_numbers(Reason.EXEMPT, allow=True))
+    labels = {"result": "allowed", "client": "c", "rule": "", "reason": "exempt"}
+    assert value(metrics, "rate_limit_requests_total", **labels) == 1

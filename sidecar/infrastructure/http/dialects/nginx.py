@@ -6,7 +6,7 @@ configuration overwrites. NGINX takes 2xx, 401 and 403 for an answer: any other 
 make of it. It has no body: one would cost NGINX its connection to us.
 """
 
-from sidecar.domain.decision import Decision, Reason
+from sidecar.domain.decision import Decision
 from sidecar.domain.request import RequestMetadata
 from sidecar.infrastructure.http.headers import (
     ResponseOptions,
@@ -39,7 +39,7 @@ def write(decision: Decision, options: ResponseOptions) -> Answer:
     if decision.allowed:
         return Answer(200, headers)
     headers["X-RateLimit-Status"] = str(refusal_status(decision, options))
-    if decision.reason is Reason.QUOTA_EXCEEDED:
+    if decision.is_quota:
         headers["Retry-After"] = proxy_retry_after(decision)
     return Answer(403, headers)
 

@@ -14,3 +14,7 @@ def hit() -> str:
 
 def change_control() -> str:
     return (_FOLDER / "change_control.lua").read_text(encoding="utf-8")
+
+
+def heartbeat() -> str:
+    return (_FOLDER / "heartbeat.lua").read_text(encoding="utf-8")

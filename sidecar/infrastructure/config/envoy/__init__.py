@@ -1,0 +1,1 @@
+"""Checking Envoy configurations."""

@@ -1,0 +1,1 @@
+"""What happens behind real proxies with the recipes of `deploy/` unchanged."""

@@ -1,0 +1,53 @@
+"""The same envoy.yaml on each Envoy that it is meant for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.envoy_process import APP_PORT, SIDECAR_PORT, application, require_free
+from tests.proxies.envoy_versions import VERSIONS, of_version
+from tests.proxies.lab import CONFIG, Lab, a_session
+from tests.proxies.matrix import SCENARIOS, Scenario
+from tests.proxies.process import PROXY_PORT, running
+from tests.sidecar_process import SidecarProcess
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """One, and an application, for all of them."""
+    require_free(PROXY_PORT, SIDECAR_PORT, APP_PORT)
+    with application(), SidecarProcess(tmp_path_factory.mktemp("sidecar"), CONFIG) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def laboratory(
+    request: pytest.FixtureRequest, sidecar: SidecarProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
+    """That of each version."""
+    proxy = of_version(request.param)
+    directory = tmp_path_factory.mktemp(proxy.name)
+    with running(proxy, directory) as log:
+        yield Lab(proxy, True, sidecar, log)
+
+
+@pytest.mark.parametrize("scenario", [BY_NAME[name] for name in ("allowed", "refused")], ids=lambda s: s.name)
+def test_the_headers_reach_the_client(laboratory: Lab, scenario: Scenario) -> None:
+    """Those of a 429 also with 1.37.0, which filters them by what is meant for the application."""
+    seen = scenario.play(laboratory)
+    print(f"\n{laboratory.proxy.name} / {scenario.name}: {seen}")
+    assert seen == scenario.expected(laboratory.proxy)
+
+
+def test_the_application_sees_what_the_client_sent_and_nothing_of_the_sidecar(laboratory: Lab) -> None:
+    """The names that Envoy and the sidecar use between them are nobody's way to the application."""
+    sent = {"Content-Type": "application/x-own", "Cache-Control": "max-age=7", "Retry-After": "9"}
+    forged = {"X-Client-Ip": "7.7.7.7", "X-RateLimit-Limit": "7", "RateLimit": '"x";r=7'}
+    reply = laboratory.ask("POST", "/echo", a_session() | sent | forged, b"body")
+    heard = dict(line.split(": ", 1) for line in reply.body.decode().lower().split("\r\n")[1:] if line)
+    assert {name: heard[name.lower()] for name in sent} == {
+        name: value.lower() for name, value in sent.items()
+    }
+    assert [name for name in heard if "ratelimit" in name or name == "x-client-ip"] == []

@@ -1,0 +1,38 @@
+"""Istio's ingress gateway as it would be with deploy/istio: a real Envoy, a real sidecar."""
+
+import pytest
+
+from tests.proxies.lab import BY_ADDRESS, Lab, a_session
+from tests.proxies.matrix import FAIL_CLOSED, FAIL_OPEN, SCENARIOS, Place, Scenario
+from tests.proxies.mesh import ISTIO, check
+
+OPEN = pytest.mark.parametrize("laboratory", [Place(ISTIO, True)], indirect=True)
+CLOSED = pytest.mark.parametrize("laboratory", [Place(ISTIO, False)], indirect=True)
+
+
+@OPEN
+@pytest.mark.parametrize("scenario", [*SCENARIOS, FAIL_OPEN], ids=lambda scenario: scenario.name)
+def test_a_client_sees(laboratory: Lab, scenario: Scenario) -> None:
+    """Status, headers, and whether its connection is kept."""
+    check(laboratory, scenario)
+
+
+@OPEN
+def test_a_caller_cannot_choose_its_address(laboratory: Lab) -> None:
+    """Whatever it sends, the gateway says who is connected: four requests are four of one address."""
+    claims = ({"X-Client-IP": f"9.9.9.{n}", "X-Forwarded-For": f"8.8.8.{n}"} for n in range(4))
+    replies = [laboratory.ask("GET", BY_ADDRESS, a_session() | claim) for claim in claims]
+    assert [reply.status for reply in replies] == [200, 200, 200, 429]
+
+
+@OPEN
+def test_the_applications_own_numbers_would_stand_beside_ours(laboratory: Lab) -> None:
+    """As the recipe says, which is why it says what removes them."""
+    fields = laboratory.ask("GET", "/own-limits", a_session()).fields
+    assert [value for name, value in fields if name == "x-ratelimit-limit"] == ["77", "1000"]
+
+
+@CLOSED
+def test_fail_closed_means_that_nobody_passes_without_the_sidecar(laboratory: Lab) -> None:
+    """They get the status that the manifest says."""
+    check(laboratory, FAIL_CLOSED)

@@ -1,0 +1,166 @@
+"""The parts of NGINX's recipe in an nginx.conf that has more in it: every request is charged once.
+
+The sidecar is a real one. Wherever NGINX takes a request to another location of its own, it asks again
+whether that one may be entered: the recipe answers that itself.
+"""
+
+import shutil
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.parts import free_port
+from tests.proxies.lab import LIMIT, LIMITED, Lab, a_session, lab
+from tests.proxies.nginx import PROXIES, run
+from tests.proxies.process import DEPLOY, PROXY_PORT
+from tests.raw_http import Reply, ask
+
+LOCATION = "include ratelimit-location.conf;"
+LIMIT_OF_ALL = 1000
+#: Part 3 of the recipe is in one of the two.
+SERVER = """
+server {
+    listen 127.0.0.1:PORT;
+    root files;
+    include ratelimit-server.conf;
+    IN_SERVER
+    location / { IN_LOCATION proxy_pass http://127.0.0.1:8080; }
+
+    location /try/ { IN_LOCATION try_files $uri @application; }
+    location @application { IN_LOCATION proxy_pass http://127.0.0.1:8080; }
+    location /spa/ { IN_LOCATION try_files $uri /spa/index.html; }
+    location /directory/ { IN_LOCATION index index.html; }
+
+    location /accelerated/ { IN_LOCATION proxy_pass http://127.0.0.1:OTHER; }
+    location /internal/ { IN_LOCATION internal; alias files/; }
+
+    location /failing/ {
+        IN_LOCATION
+        proxy_intercept_errors on;
+        error_page 403 = @ratelimit_refused;
+        error_page 500 /sorry.html;
+        proxy_pass http://127.0.0.1:OTHER;
+    }
+
+    location /rewritten/ { IN_LOCATION rewrite ^ /x last; }
+    location /private/ {
+        IN_LOCATION
+        auth_basic "members";
+        auth_basic_user_file users;
+        proxy_pass http://127.0.0.1:8080;
+    }
+    location /nobody/ { IN_LOCATION deny all; proxy_pass http://127.0.0.1:8080; }
+}
+"""
+FILE = """
+pid nginx.pid;
+error_log stderr;
+events {}
+http {
+    include ratelimit-http.conf;
+    variables_hash_max_size 2048;
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    default_type text/plain;
+
+    server {
+        listen 127.0.0.1:OTHER;
+        location /accelerated/ { add_header X-Accel-Redirect /internal/sorry.html; return 200; }
+        location /failing/ { return 500; }
+        location /failing/forbidden { return 403; }
+    }
+    SERVERS
+}
+"""
+USER = {"Authorization": f"Basic {b64encode(b'user:word').decode()}"}
+
+
+@dataclass(frozen=True)
+class House:
+    """Two servers of one NGINX that mean the same."""
+
+    laboratory: Lab
+    #: Where part 3 stands: in each location, or once for the whole server.
+    ports: Mapping[str, int]
+
+
+def write(directory: Path, ports: Mapping[str, int]) -> None:
+    for file in (DEPLOY / "nginx").glob("ratelimit-*.conf"):
+        shutil.copy(file, directory)
+    files = directory / "files"
+    for name in ("sorry.html", "spa/index.html", "directory/index.html", "try/there"):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / name).write_text("from a file")
+    (directory / "users").write_text("user:{PLAIN}word\n")
+    here = SERVER.replace("IN_LOCATION", LOCATION).replace("IN_SERVER", "")
+    everywhere = SERVER.replace("IN_LOCATION", "").replace("IN_SERVER", LOCATION)
+    servers = here.replace("PORT", str(ports["locations"])) + everywhere.replace("PORT", str(ports["server"]))
+    text = FILE.replace("SERVERS", servers).replace("OTHER", str(free_port()))
+    (directory / "nginx.conf").write_text(text)
+
+
+def command(program: Path, directory: Path, _: bool) -> list[str]:
+    return run(program, directory, directory / "nginx.conf")
+
+
+@pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: proxy.name)
+def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    directory = tmp_path_factory.mktemp("nginx")
+    ports = {"locations": PROXY_PORT, "server": free_port()}
+    write(directory, ports)
+    with lab(replace(request.param, command=command), directory) as laboratory:
+        yield House(laboratory, ports)
+        assert "unexpected status" not in laboratory.log.read_text()
+
+
+@pytest.mark.parametrize("where", ["locations", "server"])
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/x", 200),
+        ("/try/there", 200),
+        ("/try/elsewhere", 200),
+        ("/spa/any/page", 200),
+        ("/directory/", 200),
+        ("/accelerated/x", 200),
+        ("/failing/x", 500),
+        ("/failing/forbidden", 403),
+        ("/rewritten/x", 200),
+    ],
+)
+def test_a_request_is_charged_once(house: House, where: str, target: str, status: int) -> None:
+    """And its answer has the numbers of that charge."""
+    session, port = a_session(), house.ports[where]
+    reply = ask(port, "GET", target, session)
+    assert reply.status == status
+    assert remaining(reply) == LIMIT_OF_ALL - 1
+    charged = LIMIT_OF_ALL - 1 - remaining(ask(port, "GET", "/x", session))
+    print(f"\n{house.laboratory.proxy.name}: {target}: {charged}")
+    assert charged == 1
+
+
+def test_who_is_refused_by_others_gets_their_answer_and_no_charge(house: House) -> None:
+    """A wrong password and a `deny` are NGINX's own 401 and 403, before and after the limit is used up."""
+    session = a_session()
+    for _ in range(2):
+        wrong = ask(PROXY_PORT, "GET", "/private/x", session)
+        assert (wrong.status, wrong.headers["www-authenticate"]) == (401, 'Basic realm="members"')
+        denied = ask(PROXY_PORT, "GET", "/nobody/x", session)
+        assert (denied.status, denied.headers["content-type"]) == (403, "text/html")
+        assert b"<title>403 Forbidden</title>" in denied.body
+        ours = ("retry-after", "cache-control", "x-ratelimit-limit", "x-ratelimit-rule")
+        assert not any(name in reply.headers for reply in (wrong, denied) for name in ours)
+        statuses = [ask(PROXY_PORT, "GET", LIMITED, session).status for _ in range(LIMIT + 1)]
+    assert statuses == [429] * (LIMIT + 1)
+    assert remaining(ask(PROXY_PORT, "GET", "/private/x", session | USER)) == LIMIT_OF_ALL - LIMIT - 1
+
+
+def remaining(reply: Reply) -> int:
+    return int(reply.headers["x-ratelimit-remaining"])
