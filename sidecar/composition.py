@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
+from sidecar.application.census import Census
 from sidecar.application.clients import ClientDirectory
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.explain import Explainer
@@ -71,9 +72,10 @@ class Sidecar:
             timeout_seconds=store.timeout_ms / 1000,
             listeners=Listeners(metrics.store_answered, self._breaker_turned),
         )
-        self._evaluator = RateLimitEvaluator(counters, observers, without_store)
         looks = RedisCounterStore(looking, prefix=store.key_prefix, timeout_seconds=LOOK_SECONDS)
         searches = Searches(looks)
+        self.census = Census(looks, metrics)
+        self._evaluator = RateLimitEvaluator(counters, observers, without_store, self.census)
         self._rates = UserRates(counters, observers, searches, without_store)
         self._usage = CounterUsage(searches)
         self._explainer = Explainer(looks, without_store)
@@ -104,6 +106,7 @@ class Sidecar:
         # A library that tokens need may be missing.
         self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
         self._directory.use_files(clients, policy)
+        self.census.alarm = settings.store.identifiers_alarm
         self._without_store.default = settings.store.on_unavailable
         self._rates.rule = rule
         self.front.options = front
@@ -118,6 +121,7 @@ class Sidecar:
 
     def _publish(self, rule_set: RuleSet) -> None:
         self._evaluator.rule_set = self._usage.rule_set = self._explainer.rule_set = rule_set
+        self.census.rule_set = rule_set
         self._rates.enforcement = rule_set.policy.enforcement
 
     def _answer(self, decision: Decision) -> tuple[int, dict[str, str]]:

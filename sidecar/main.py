@@ -53,8 +53,9 @@ async def serve(
     stop, reread = stop or _set_by(signal.SIGTERM, signal.SIGINT), _set_by(signal.SIGHUP)
     settings = configuration.settings
     async with AsyncExitStack() as stack:
-        shared = worker.store if worker else None
-        url = shared or await stack.enter_async_context(store_url(settings))
+        url = (
+            worker.store if worker and worker.store else await stack.enter_async_context(store_url(settings))
+        )
         counting = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS, LOOKING_CONNECTIONS))
@@ -124,6 +125,7 @@ async def _watching(sidecar: Sidecar, reread: asyncio.Event) -> AsyncIterator[No
     tasks = [
         asyncio.create_task(sidecar.store_watch.run(), name="store watch"),
         asyncio.create_task(sidecar.reloader.watch(), name="file watch"),
+        asyncio.create_task(sidecar.census.run(), name="census"),
         asyncio.create_task(_reread(sidecar.reloader, reread), name="rereading"),
     ]
     try:

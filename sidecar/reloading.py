@@ -28,7 +28,7 @@ LOOK_MS = 1000
 #: Settings that the running process was built with, all but those of `TAKEN_OVER` in them.
 NEED_RESTART = ("store", "listen", "workers", "log_level", "app_env")
 TAKEN_OVER = {
-    "store": ("on_unavailable",),
+    "store": ("on_unavailable", "identifiers_alarm"),
     "listen": ("trusted_peers", "secret", "secret_header", "apis"),
 }
 _log = logging.getLogger("sidecar.config")

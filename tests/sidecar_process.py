@@ -167,4 +167,5 @@ def _completed(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])
+    """0 for a Unix socket."""
+    return 0 if address.startswith("unix:") else int(address.rpartition(":")[2])

@@ -10,8 +10,8 @@ from tests.parts import until
 class TcpProxy:
     """Passes bytes on between whoever connects to `port` of 127.0.0.1 and `target_port` there.
 
-    Without a `port` it takes a free one. Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait;
-    after `drop_replies()` the connection is closed in the place of each.
+    Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait;
+    after `drop_replies()` the connection is closed in the place of each. Without a `port`, it is a free one.
     """
 
     def __init__(self, target_port: int, *, port: int = 0) -> None:

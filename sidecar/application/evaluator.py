@@ -1,7 +1,6 @@
 """The main path: a request in, a decision out."""
 
-from collections.abc import Sequence
-
+from sidecar.application.census import Census
 from sidecar.application.failure import WithoutStore, not_known_yet
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
 from sidecar.domain.decision import Check, Decision, decide
@@ -12,9 +11,12 @@ from sidecar.domain.ruleset import RuleSet
 class RateLimitEvaluator:
     """Decides requests by the current rules; `rule_set` is replaced whole, between two requests."""
 
-    def __init__(self, counters: CounterStore, observer: Observer, without_store: WithoutStore) -> None:
+    def __init__(
+        self, counters: CounterStore, observer: Observer, without_store: WithoutStore, census: Census
+    ) -> None:
         self.rule_set = RuleSet()
         self._without_store = without_store
+        self._census = census
         self._counters = counters
         self._observer = observer
 
@@ -27,7 +29,8 @@ class RateLimitEvaluator:
         self._observer.decided(request, decision)
         return decision
 
-    async def _count(self, checks: Sequence[Check], request: RequestMetadata) -> Decision:
+    async def _count(self, checks: list[Check], request: RequestMetadata) -> Decision:
+        checks = self._census.checks(checks, request)
         charge = request.cost > 0
         try:
             counted = await self._counters.hit(checks, charge=charge)

@@ -1,32 +1,40 @@
 """Limits without the store: each process counts for itself, by its share of the limit.
 
 `on_unavailable: local` holds the same algorithms to `max(1, floor(limit / live processes))` in this process's
-memory, so that all processes together admit no more than the limit, or one request each.
+memory, so that all processes together admit no more than the limit, or one unit each.
+
+It begins with nothing, since what the store has counted is not known here. What was counted here is kept while
+the store is back: one that comes and goes does not give everybody another share each time.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sidecar.domain.counters import MemoryCounters
+from sidecar.domain.counters import MemoryCounters, Room
 from sidecar.domain.decision import Check, Counted
 
-#: Counters that are kept; of more, those are forgotten that were charged longest ago.
-MAX_COUNTERS = 100_000
+#: What is kept, at the worst about 200 MB; beyond it those are forgotten that were charged longest ago.
+ROOM = Room(counters=100_000, numbers=4_000_000)
 
 
-def wall_clock() -> int:
-    """Microseconds since the epoch, as the store counts them."""
-    return time.time_ns() // 1000
+def steady_clock() -> Callable[[], int]:
+    """Microseconds since the epoch, as the store counts them, by what this machine takes for now.
+
+    Later corrections of that are left out: set back by an hour, it would keep limits used up for as long.
+    """
+    begun = time.time_ns() - time.monotonic_ns()
+    return lambda: (begun + time.monotonic_ns()) // 1000
 
 
 class LocalCounters:
     """What this process admits for rules that are `local`; `processes` share each limit."""
 
-    def __init__(self, clock: Callable[[], int] = wall_clock) -> None:
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        #: As many as there were when the store was last there.
         self.processes = 1
-        self._clock = clock
-        self._counters = MemoryCounters(most=MAX_COUNTERS, coarse=True)
+        self._clock = clock or steady_clock()
+        self._counters = MemoryCounters(room=ROOM, coarse=True)
 
     def hit(self, checks: Sequence[Check], *, charge: bool) -> tuple[list[Check], Counted]:
         """The checks with this process's share of their limits, and what they say."""

@@ -1,6 +1,6 @@
 """What the application needs of the outside, as protocols: the store, and someone who watches."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -34,6 +34,12 @@ class CounterStore(Protocol):
         If every enforcing check fits, each is charged its cost, and then each shadow check that fits; if one
         does not, nothing is. With `charge=False` the same is answered and nothing is charged. Usages come in
         the order of the checks. Raises `StoreUnavailable`, and then says nothing about whether it charged.
+        """
+
+    async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
+        """Notes identifiers that were seen; says about how many are alive. Raises `StoreUnavailable`.
+
+        Alive is who was seen within the last window, and at most one more.
         """
 
     async def forget(self, checks: Sequence[Check]) -> int:

@@ -43,6 +43,8 @@ class Check:
     shadow: bool = False
     #: How often the rule's counters were reset: each time others are begun.
     resets: int = 0
+    #: Who is counted if this identifier has no counter yet, since the rule has too many of them.
+    instead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,7 @@ class Decision:
         return enforcing or ([self.rule_id] if self.rule_id else [])
 
 
-def decide(
-    checks: Sequence[Check], counted: Counted, refused: Reason = Reason.QUOTA_EXCEEDED
-) -> Decision:
+def decide(checks: Sequence[Check], counted: Counted, refused: Reason = Reason.QUOTA_EXCEEDED) -> Decision:
     """Fold the states of all rules into the one answer (`docs/decisions.md` says which rule is shown)."""
     states = tuple(RuleState(check, usage) for check, usage in zip(checks, counted.usages, strict=True))
     enforcing = [state for state in states if not state.check.shadow]

@@ -119,6 +119,14 @@ class Rule:
     on_unavailable: OnUnavailable | None = field(
         default=None, metadata=_about("The answer while the store is away.")
     )
+    max_identifiers: int | None = field(
+        default=None,
+        metadata=_about(
+            "While about so many identifiers have counters, a new one is counted by its address instead.",
+            ge=1,
+            le=MAX_INTEGER,
+        ),
+    )
     response: Refusal | None = field(
         default=None, metadata=_about("Status, body and content type of its refusals, where they differ.")
     )
@@ -158,7 +166,7 @@ class Rule:
         yield from self._route_problems()
         if self.counts:
             yield from self._counting_problems()
-        for name in ("limit", "window_seconds", "identifier_type", "burst", "overrides"):
+        for name in ("limit", "window_seconds", "identifier_type", "burst", "overrides", "max_identifiers"):
             if not self.counts and getattr(self, name):
                 yield name, f"has no meaning in a rule of mode {self.mode}, which counts nothing"
         if self.response and self.mode is Mode.EXEMPT:
@@ -195,6 +203,8 @@ class Rule:
         for name in missing:
             if getattr(self, name) in (None, ()):
                 yield name, "is required in a rule that counts"
+        if self.max_identifiers and set(identifier_types(self.identifier_type)) <= {"ip", "none"}:
+            yield "max_identifiers", "belongs to identifiers that callers can make up, not to addresses"
         if self.burst is not None and self.algorithm is not Algorithm.TOKEN_BUCKET:
             yield "burst", f"belongs to token_bucket; {self.algorithm} has none"
         countable = not missing and not any(True for _ in out_of_bounds(self))

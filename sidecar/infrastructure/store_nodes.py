@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from urllib.parse import parse_qsl, unquote
 
-_URL = re.compile(r"redis(s?)\+(cluster|sentinel)://(?:([^@]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?")
+_URL = re.compile(r"redis(s?)\+(cluster|sentinel)://(?:([^/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?")
 _NODE = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]{1,255}))(?::([0-9]{1,5}))?")
 _NAME = re.compile(r"[\w.-]{1,128}")
-_SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
+SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 PORTS = {"cluster": 6379, "sentinel": 26379}
 
 
@@ -37,6 +37,7 @@ class StoreNodes:
 
 
 def is_several(url: str) -> bool:
+    """Whether the URL is for here: `parse` may still refuse it."""
     return url.partition(":")[0] in (f"redis{s}+{kind}" for s in ("", "s") for kind in PORTS)
 
 
@@ -65,7 +66,7 @@ def _node(written: str, default_port: int) -> tuple[str, int]:
     match = _NODE.fullmatch(written)
     port = int(match[3] or default_port) if match else 0
     if not match or not 1 <= port <= 65535:
-        raise ValueError("expected host:port,host:port; characters such as / ? @ in a password are %-encoded")
+        raise ValueError("expected host:port,host:port; characters such as / ? in a password are %-encoded")
     if match[1]:
         try:
             IPv6Address(match[1])
@@ -92,6 +93,6 @@ def _options(kind: str, query: str) -> dict[str, str]:
     options = dict(pairs)
     if len(options) < len(pairs):
         raise ValueError("expected each option once")
-    if kind == "cluster" and any(name in _SENTINEL_OPTIONS for name in options):
+    if kind == "cluster" and any(name in SENTINEL_OPTIONS for name in options):
         raise ValueError("the options of sentinels belong to redis+sentinel://")
     return options

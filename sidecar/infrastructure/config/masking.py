@@ -12,6 +12,7 @@ from sidecar.infrastructure.validation import dump
 MASK = "***"
 #: Up to the last @: one may stand in a password.
 _USER = re.compile(r"//[^/?#]*@")
+_SENTINEL_PASSWORD = re.compile(r"(?<=[?&]sentinel_password=)[^&]*")
 
 
 def masked(settings: BaseModel) -> dict[str, Any]:
@@ -32,8 +33,12 @@ def described(client: Client) -> dict[str, Any]:
 def _value(settings: BaseModel, name: str) -> Any:
     value = getattr(settings, name)
     if type(settings).model_fields[name].repr is False and value:
-        return _USER.sub(f"//{MASK}@", value) if name == "url" else MASK
+        return _without_passwords(value) if name == "url" else MASK
     return _shown(value)
+
+
+def _without_passwords(url: str) -> str:
+    return _SENTINEL_PASSWORD.sub(MASK, _USER.sub(f"//{MASK}@", url))
 
 
 def _shown(value: Any) -> Any:

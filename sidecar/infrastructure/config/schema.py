@@ -45,6 +45,11 @@ class Store(Strict):
         default=OnUnavailable.ALLOW,
         description="The answer while the store is away; a rule may have its own.",
     )
+    identifiers_alarm: int = Field(
+        default=100_000,
+        ge=1,
+        description="A rule that counts more identifiers is said in the log; it may have a cap of its own.",
+    )
     key_prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,32}$")] = Field(
         default="rl", description="What every key in the store begins with."
     )

@@ -5,14 +5,18 @@ known one. What is taken means to the Redis library what it seems to mean.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from sidecar.infrastructure import store_nodes
 from sidecar.infrastructure.explanation import did_you_mean
 
-STORES = "embedded:, embedded:/absolute/directory, redis://…, rediss://… or unix://…"
+STORES = (
+    "embedded:, embedded:/absolute/directory, redis://…, rediss://…, unix://…, redis+cluster://…,"
+    " rediss+cluster://…, redis+sentinel://… or rediss+sentinel://…"
+)
 
 _HOST = re.compile(r"[\w.-]{1,255}")
 _DATABASE = re.compile(r"[0-9]{1,9}")
@@ -35,44 +39,67 @@ _OURS = frozenset(
 def check_store_url(url: str) -> str:
     """The URL as it is; raises `ValueError` saying what was expected."""
     scheme, colon, rest = url.partition(":")
+    if store_nodes.is_several(url) and rest.startswith("//"):
+        _check_several(url)
+        return url
     embedded = scheme == "embedded" and colon and (not rest or rest.startswith("/"))
     if not embedded and not (scheme in ("redis", "rediss", "unix") and rest.startswith("//")):
         raise ValueError(f"expected {STORES}")
     if not embedded:
         parts = _split(url)
-        options = _options(parts)
+        options = _options(parts.query, ("db",), "rediss://")
         if scheme == "unix":
             _check_socket(parts)
         else:
             _check_server(parts, options)
-        _check_options(scheme, options)
+        _check_options(options, None if scheme == "rediss" else "rediss://")
     return url
 
 
+def _check_several(url: str) -> None:
+    _check_characters(url)
+    nodes = store_nodes.parse(url)
+    others = store_nodes.SENTINEL_OPTIONS if nodes.kind == "sentinel" else ()
+    with_tls = f"rediss+{nodes.kind}://"
+    options = _options(url.partition("?")[2], others, with_tls)
+    if "sentinel_username" in options and "sentinel_password" not in options:
+        raise ValueError("the option sentinel_username needs sentinel_password")
+    _check_options(options, None if nodes.tls else with_tls)
+
+
 def _split(url: str) -> SplitResult:
-    # urlsplit drops some of them without a word.
-    if re.search(r"[\x00-\x20\x7f]", url):
-        raise ValueError("expected no spaces and no control characters; percent-encode those of a password")
-    if "#" in url:
-        raise ValueError("expected no '#'; in a password it is written %23")
+    _check_characters(url)
     try:
         return urlsplit(url)
     except ValueError:
         raise ValueError("expected [ and ] around an IPv6 address and nowhere else") from None
 
 
-def _options(parts: SplitResult) -> dict[str, str]:
+def _check_characters(url: str) -> None:
+    # urlsplit drops some of them without a word.
+    if re.search(r"[\x00-\x20\x7f]", url):
+        raise ValueError("expected no spaces and no control characters; percent-encode those of a password")
+    if "#" in url:
+        raise ValueError("expected no '#'; in a password it is written %23")
+
+
+def _options(query: str, others: Sequence[str], with_tls: str) -> dict[str, str]:
+    """Those of TLS, which belong to URLs `with_tls`, and `others`."""
     options: dict[str, str] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    for name, value in parse_qsl(query, keep_blank_values=True):
         if name in _OURS:
             raise ValueError(f"the option {name} cannot be set here")
-        if name != "db" and name not in _TLS:
-            allowed = f"expected no other options than db and, for rediss://, {', '.join(_TLS)}"
-            raise ValueError(allowed + did_you_mean(name, ("db", *_TLS)))
+        if name not in others and name not in _TLS:
+            raise ValueError(_allowed(others, with_tls) + did_you_mean(name, (*others, *_TLS)))
         if name in options:
             raise ValueError(f"the option {name} stands twice")
         options[name] = value
     return options
+
+
+def _allowed(others: Sequence[str], with_tls: str) -> str:
+    always = f"{', '.join(others)} and, " if others else ""
+    return f"expected no other options than {always}for {with_tls}, {', '.join(_TLS)}"
 
 
 def _check_socket(parts: SplitResult) -> None:
@@ -108,12 +135,13 @@ def _is_host(host: str) -> bool:
         return False
 
 
-def _check_options(scheme: str, options: Mapping[str, str]) -> None:
+def _check_options(options: Mapping[str, str], only_for: str | None) -> None:
+    """Those of TLS are `only_for` other URLs, `None` if for this one, too."""
     for name, value in options.items():
         if name == "db" and not _DATABASE.fullmatch(value):
             raise ValueError("expected the number of a database as the option db")
-        if name != "db" and scheme != "rediss":
-            raise ValueError(f"the option {name} belongs to rediss://")
+        if name in _TLS and only_for:
+            raise ValueError(f"the option {name} belongs to {only_for}")
         if name in _FILES and not _is_file(value):
             raise ValueError(f"the file of the option {name} is not there")
         if (words := _WORDS.get(name)) and value not in words:

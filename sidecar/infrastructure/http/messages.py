@@ -32,13 +32,18 @@ class Answer:
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Lower-case names; repeated headers joined in order (RFC 9110 5.3), cookies as in RFC 6265 5.4."""
-    values: dict[str, list[str]] = {}
-    for name, value in headers:
-        values.setdefault(name.lower(), []).append(value)
-    return {
-        name: found[0] if len(found) == 1 else ("; " if name == "cookie" else ",").join(found)
-        for name, found in values.items()
-    }
+    result: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
+    for raw_name, value in headers:
+        name = raw_name.lower()
+        if name in result:
+            repeated.setdefault(name, [result[name]]).append(value)
+        else:
+            result[name] = value
+    # At the end, once: a header may come hundreds of times, and be long.
+    for name, values in repeated.items():
+        result[name] = ("; " if name == "cookie" else ",").join(values)
+    return result
 
 
 def origin_form(target: str) -> str:

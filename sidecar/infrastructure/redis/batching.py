@@ -25,6 +25,7 @@ MAX_CALLS = 4
 MAX_WAITING = 4096
 #: How often a server that is away is asked whether it is back.
 PROBE_SECONDS = 0.2
+CONNECT_SECONDS = 1.0
 _log = logging.getLogger("sidecar.store")
 
 
@@ -142,6 +143,9 @@ class Lane:
         """Asks until it answers in time; nobody's request does meanwhile."""
         while self._breaker.open:
             try:
+                # Making a connection may take longer than an answer may.
+                async with asyncio.timeout(max(CONNECT_SECONDS, self._timeout_seconds)):
+                    await self._probe(self._tag)
                 async with asyncio.timeout(self._timeout_seconds):
                     await self._probe(self._tag)
             except (StoreUnavailable, TimeoutError):

@@ -1,4 +1,4 @@
-"""One script call, sent to whoever has its keys, and never charged twice.
+"""Commands and scripts, sent to whoever has their keys, and nothing charged twice.
 
 What may be tried again, while somebody still waits for the answer: what failed before a byte was written, and
 what the server refused without doing anything. Everything else may have been counted: a call whose reply is
@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.client import PubSub
 from redis.crc import key_slot
 from redis.exceptions import (
     AskError,
@@ -22,16 +23,21 @@ from redis.exceptions import (
     MovedError,
     NoScriptError,
     ReadOnlyError,
-    RedisClusterException,
     RedisError,
+    ResponseError,
     TryAgainError,
 )
+
+from sidecar.infrastructure.redis.cluster import Cluster
 
 #: Nothing was done: another attempt, soon, may find another server or this one in a better state.
 AGAIN = (ReadOnlyError, BusyLoadingError, ClusterDownError, MasterDownError, TryAgainError)
 PAUSE_SECONDS = 0.01
+#: So often one call follows servers that name another one.
+REDIRECTS = 16
 
 Words = tuple[str | int, ...]
+Wanted = Callable[[], bool]
 
 
 class Script:
@@ -48,83 +54,63 @@ class Script:
         return ("EVAL", self._source, len(keys), *keys, *arguments)
 
 
-class Caller(Protocol):
-    """Runs scripts. Keys of one call are all of one slot; `None` where slots mean nothing."""
+class Servers(Protocol):
+    """Who has which keys; `slot` is `None` where slots mean nothing."""
 
-    def slot(self, tag: str) -> int | None:
-        """Of the keys with this hash tag."""
+    def name(self, slot: int | None) -> str:
+        """Of whoever has the slot, as far as is known."""
 
-    def node(self, slot: int | None) -> str:
-        """Names whoever has the slot, as far as is known."""
+    async def pool(self, slot: int | None) -> ConnectionPool:
+        """Connections to whoever has it. Raises redis-py's errors."""
 
-    async def call(
-        self,
-        script: Script,
-        slot: int | None,
-        keys: Sequence[str],
-        arguments: Sequence[str | int],
-        wanted: Callable[[], bool],
-    ) -> Any:
-        """The script's reply. Raises what redis-py raises; `wanted` says whether to go on trying."""
+    async def servers(self) -> list[Redis]:
+        """All that have keys."""
 
+    def failed(self) -> None:
+        """Told that a call found nobody, or somebody who is not in charge."""
 
-def caller_for(store: Redis | RedisCluster) -> Caller:
-    return ClusterCaller(store) if isinstance(store, RedisCluster) else SingleCaller(store)
+    def redirected(self, error: AskError | MovedError, sender: Any) -> ConnectionPool | None:
+        """Where the answer of `sender` leads, for this call only; `None`: ask for the slot's pool again."""
 
 
-class SingleCaller:
+class OneServer:
     """One server, or the primary that sentinels name."""
 
     def __init__(self, redis: Redis) -> None:
-        self._pool = redis.connection_pool
+        self._redis = redis
 
-    def slot(self, tag: str) -> None:
-        return None
-
-    def node(self, slot: int | None) -> str:
+    def name(self, slot: int | None) -> str:
         return ""
 
-    async def call(
-        self,
-        script: Script,
-        slot: int | None,
-        keys: Sequence[str],
-        arguments: Sequence[str | int],
-        wanted: Callable[[], bool],
-    ) -> Any:
-        words = script.by_digest(keys, arguments)
-        while True:
-            try:
-                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-            except (RedisError, OSError):
-                await _pause_if(wanted)
-                continue
-            try:
-                await connection.send_command(*words)
-                return await connection.read_response()
-            except NoScriptError:
-                words = script.whole(keys, arguments)
-            except AGAIN as error:
-                if isinstance(error, ReadOnlyError):
-                    await connection.disconnect()  # a name may lead to another primary now
-                await _pause_if(wanted)
-            finally:
-                await self._pool.release(connection)
+    async def pool(self, slot: int | None) -> ConnectionPool:
+        return self._redis.connection_pool
+
+    async def servers(self) -> list[Redis]:
+        return [self._redis]
+
+    def failed(self) -> None:
+        pass
+
+    def redirected(self, error: AskError | MovedError, sender: Any) -> ConnectionPool | None:
+        raise error  # a server of a cluster, asked as if it were alone
 
 
-class ClusterCaller:
-    """The primaries of a cluster; learns where slots are from it."""
+class Caller:
+    """Runs scripts and commands whose keys are all of one slot. Raises what redis-py raises.
 
-    def __init__(self, cluster: RedisCluster) -> None:
-        self._cluster = cluster
-        self._stale = False
+    `wanted` says whether to go on trying.
+    """
 
-    def slot(self, tag: str) -> int:
-        return _slot(tag)
+    def __init__(self, store: Redis | Cluster) -> None:
+        self._has_slots = isinstance(store, Cluster)
+        self._servers: Servers = store if isinstance(store, Cluster) else OneServer(store)
+
+    def slot(self, tag: str) -> int | None:
+        """Of the keys with this hash tag."""
+        return _slot(tag) if self._has_slots else None
 
     def node(self, slot: int | None) -> str:
-        owners = self._cluster.nodes_manager.slots_cache.get(slot or 0)
-        return owners[0].name if owners else ""
+        return self._servers.name(slot)
 
     async def call(
         self,
@@ -132,76 +118,81 @@ class ClusterCaller:
         slot: int | None,
         keys: Sequence[str],
         arguments: Sequence[str | int],
-        wanted: Callable[[], bool],
+        wanted: Wanted,
     ) -> Any:
-        words, asked = script.by_digest(keys, arguments), None
+        words = script.by_digest(keys, arguments)
+        try:
+            return await self._answered(slot, words, wanted)
+        except NoScriptError:
+            return await self._answered(slot, script.whole(keys, arguments), wanted)
+
+    async def ask(self, slot: int | None, *words: str | int) -> Any:
+        """One command. Only how often it is sent is seen to: it may be one that looks."""
+        return await self._answered(slot, words, lambda: False)
+
+    async def everywhere(self, *words: str) -> list[Any]:
+        """One command without keys, to each server that has some; what they answer."""
+        return [await _asked(server, words) for server in await self._servers.servers()]
+
+    async def subscription(self, slot: int | None) -> PubSub:
+        """On whoever has the slot; what is published on one server of a cluster is heard on all."""
+        return Redis(connection_pool=await self._servers.pool(slot)).pubsub(ignore_subscribe_messages=True)
+
+    async def _answered(self, slot: int | None, words: Words, wanted: Wanted) -> Any:
+        asking: ConnectionPool | None = None
+        redirects = 0
         while True:
             try:
-                node = asked or await self._owner(slot or 0)
-                connection = await self._connected(node)
-            except (RedisError, RedisClusterException, OSError):
-                self._stale, asked = True, None
+                pool = asking or await self._servers.pool(slot)
+                connection: Any = await pool.get_connection()  # type: ignore[no-untyped-call]
+            except (RedisError, OSError):
+                asking = None
+                self._servers.failed()
                 await _pause_if(wanted)
                 continue
             try:
-                return await self._answer(connection, words, asking=asked is not None)
-            except NoScriptError:
-                words = script.whole(keys, arguments)
+                return await _spoken(connection, words, asking=asking is not None)
             except (AskError, MovedError) as error:
-                asked = await self._redirected(error)
-            except AGAIN:
-                asked, self._stale = None, True
+                redirects += 1
+                if redirects > REDIRECTS:
+                    raise
+                asking = self._servers.redirected(error, connection)
+            except AGAIN as error:
+                asking = None
+                await self._refused(connection, error)
                 await _pause_if(wanted)
-            except (RedisError, OSError):
-                self._stale = True
+            except (OSError, RedisError) as error:
+                if not isinstance(error, ResponseError):
+                    self._servers.failed()
                 raise
             finally:
-                node.release(connection)
+                await pool.release(connection)
 
-    async def _answer(self, connection: Any, words: Words, *, asking: bool) -> Any:
-        if asking:  # on the same connection: it is about the next command only
-            await connection.send_command("ASKING")
-            await connection.read_response()
-        await connection.send_command(*words)
-        return await connection.read_response()
-
-    async def _owner(self, slot: int) -> Any:
-        await self._cluster.initialize()
-        if self._stale:
-            self._stale = False
-            await self._cluster.nodes_manager.initialize()
-        return self._cluster.nodes_manager.get_node_from_slot(slot)
-
-    async def _connected(self, node: Any) -> Any:
-        """A connection that the server has not closed meanwhile."""
-        connection = node.acquire_connection()
-        try:
-            await node.disconnect_if_needed(connection)
-            await connection.connect()
-            if await connection.can_read_destructive():
-                await connection.disconnect()
-                await connection.connect()
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            node.release(connection)
-            raise
-        return connection
-
-    async def _redirected(self, error: AskError | MovedError) -> Any:
-        """The node that an ASK names; `None` after a MOVED, or where it has to be looked for first."""
-        nodes = self._cluster.nodes_manager
-        if isinstance(error, MovedError):
-            if error.slot_id in nodes.slots_cache:
-                await nodes.move_slot(error)
-            else:
-                self._stale = True
-            return None
-        node = nodes.get_node(host=error.host, port=error.port)
-        self._stale = self._stale or node is None
-        return node
+    async def _refused(self, connection: Any, error: Exception) -> None:
+        if isinstance(error, ReadOnlyError):
+            await connection.disconnect()  # a name may lead to another primary now
+        if not isinstance(error, TryAgainError):
+            self._servers.failed()
 
 
-async def _pause_if(wanted: Callable[[], bool]) -> None:
+async def _spoken(connection: Any, words: Words, *, asking: bool) -> Any:
+    if asking:  # on the same connection: it is about the next command only
+        await connection.send_command("ASKING")
+        await connection.read_response()
+    await connection.send_command(*words)
+    return await connection.read_response()
+
+
+async def _asked(server: Redis, words: Sequence[str]) -> Any:
+    pool = server.connection_pool
+    connection: Any = await pool.get_connection()  # type: ignore[no-untyped-call]
+    try:
+        return await _spoken(connection, tuple(words), asking=False)
+    finally:
+        await pool.release(connection)
+
+
+async def _pause_if(wanted: Wanted) -> None:
     """A moment before the next attempt; where nobody waits for it, the error under way goes on."""
     if not wanted():
         raise  # noqa: PLE0704 - called in an except clause

@@ -52,7 +52,8 @@ class Cluster:
 
     async def servers(self) -> list[Redis]:
         """All that have slots."""
-        await asyncio.shield(self._look())
+        if not all(self._owners):
+            await asyncio.shield(self._look())
         return [self._server(owner) for owner in sorted({owner for owner in self._owners if owner})]
 
     def failed(self) -> None:
@@ -124,7 +125,7 @@ class Cluster:
     async def _slots(self, address: Address) -> "Slots":
         """What this server says; nothing if it does not answer, or is of no cluster."""
         with contextlib.suppress(RedisError, OSError, ValueError, LookupError, TypeError):
-            reply = await self._server(address).connection_pool_slots()
+            reply: Any = await self._server(address).execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
             return list(_read(reply, address[0]))
         return []
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Connection, Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import (
     Sentinel,
@@ -19,13 +18,14 @@ from redis.asyncio.sentinel import (
 )
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisClusterException, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sidecar.application.ports import StoreUnavailable
+from sidecar.infrastructure.redis.cluster import Address, Cluster
 from sidecar.infrastructure.store_nodes import StoreNodes, is_several, parse
 
-Store = Redis | RedisCluster
+Store = Redis | Cluster
 
 #: Connections of one process to one server; requests travel together, so decisions need only a few.
 MAX_CONNECTIONS = 16
@@ -67,18 +67,23 @@ def _options(give_up_seconds: float) -> dict[str, Any]:
     }
 
 
-def _cluster(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -> RedisCluster:
-    return RedisCluster(
-        startup_nodes=[ClusterNode(host, port) for host, port in nodes.nodes],
-        # A part of the slots is better than none: each client's requests need only its own.
-        require_full_coverage=False,
-        max_connections=max_connections,
-        username=nodes.username,
-        password=nodes.password,
-        ssl=nodes.tls,
-        **_tls(nodes),
-        **options,
-    )
+def _cluster(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -> Cluster:
+    def redis_at(address: Address) -> Redis:
+        host, port = address
+        pool = BlockingConnectionPool(
+            connection_class=SSLConnection if nodes.tls else Connection,
+            max_connections=max_connections,
+            timeout=options["socket_timeout"],
+            host=host,
+            port=port,
+            username=nodes.username,
+            password=nodes.password,
+            **_tls(nodes),
+            **options,
+        )
+        return Redis.from_pool(pool)
+
+    return Cluster(nodes.nodes, redis_at)
 
 
 def _sentinel(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -> Redis:
@@ -142,12 +147,21 @@ class _PrimaryPool(SentinelConnectionPool):
         await self.sentinel_manager.aclose()
 
 
+async def one_of(store: Store) -> Redis:
+    """A server of it, to be asked for what is not about keys. Raises redis-py's errors."""
+    if isinstance(store, Redis):
+        return store
+    if not (servers := await store.servers()):
+        raise RedisConnectionError("no server of the cluster says who has which slots")
+    return servers[0]
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Turns what the library raises, and a deadline that passed, into `StoreUnavailable`."""
     try:
         yield
-    except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
+    except (RedisError, OSError) as error:
         raise StoreUnavailable(f"{type(error).__name__}: {error}", _kind(error)) from error
 
 

@@ -14,23 +14,17 @@ cluster keeps them together; the channel of the hash's name announces changes.
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import NoPermissionError
 
-from sidecar.application.ports import (
-    NO_EVICTION,
-    AuditEntry,
-    ControlState,
-    StoredClient,
-    StoreUnavailable,
-)
+from sidecar.application.ports import NO_EVICTION, AuditEntry, ControlState, StoredClient
 from sidecar.domain.rule import ID_PATTERN, Client, Enforcement
 from sidecar.infrastructure.redis import scripts
-from sidecar.infrastructure.redis.calling import Script, caller_for
+from sidecar.infrastructure.redis.calling import Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
 from sidecar.infrastructure.redis.counters import LAYOUT
 from sidecar.infrastructure.validation import dump, reader
@@ -40,6 +34,7 @@ AUDIT_ENTRIES = 1000
 LIVE_MS = 3000
 #: What an audit entry may hold of each, before and after; of more it says that it is left out.
 AUDIT_CHARACTERS = 16_384
+_POLICY = re.compile(r"^maxmemory_policy:([\w-]+)", re.MULTILINE)
 _log = logging.getLogger("sidecar.store")
 _read_client = reader(Client)
 
@@ -48,8 +43,8 @@ class RedisControlStore:
     """The `ControlStore` on Redis. A `StoredClient`'s version is the stored text itself."""
 
     def __init__(self, redis: Store, *, prefix: str) -> None:
-        self._redis = redis
-        self._caller = caller_for(redis)
+        self._caller = Caller(redis)
+        self._slot = self._caller.slot("control")
         self._key = f"{prefix}:{LAYOUT}:{{control}}"
         self._change = Script(scripts.change_control())
         self._heartbeat = Script(scripts.heartbeat())
@@ -57,17 +52,16 @@ class RedisControlStore:
 
     async def version(self) -> str:
         with translated():
-            return _text(await self._redis.hget(self._key, "version") or "")
+            return _text(await self._caller.ask(self._slot, "HGET", self._key, "version") or "")
 
     async def eviction_policy(self) -> str:
-        try:
-            info: Any = await self._redis.info("memory")
-        except NoPermissionError:
-            return ""
-        except (RedisError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(str(error)) from error
-        nodes = [info] if "maxmemory_policy" in info else [each for each in info.values() if each]
-        policies = {str(node.get("maxmemory_policy", "")) for node in nodes if isinstance(node, dict)}
+        """Of several servers, one that evicts if any does."""
+        with translated():
+            try:
+                infos = await self._caller.everywhere("INFO", "memory")
+            except NoPermissionError:
+                return ""
+        policies = set(_POLICY.findall("\n".join(map(_text, infos))))
         return min(policies - {NO_EVICTION}, default=NO_EVICTION) if policies else ""
 
     async def live_processes(self, process: str) -> int:
@@ -75,8 +69,8 @@ class RedisControlStore:
 
     async def load(self) -> ControlState:
         with translated():
-            stored = await self._redis.hgetall(self._key)
-        fields = {_text(name): _text(value) for name, value in stored.items()}
+            stored = [_text(part) for part in await self._caller.ask(self._slot, "HGETALL", self._key)]
+        fields = dict(zip(stored[::2], stored[1::2], strict=True))
         # In a thread: a client may have thousands of rules, and decisions are to go on.
         state = await asyncio.to_thread(_state, fields, self._clients)
         self._clients = state.clients
@@ -101,12 +95,13 @@ class RedisControlStore:
 
     async def audit(self, skip: int, limit: int) -> Sequence[AuditEntry]:
         with translated():
-            stored = await self._redis.lrange(f"{self._key}:audit", skip, skip + limit - 1)
+            asked = "LRANGE", f"{self._key}:audit", skip, skip + limit - 1
+            stored = await self._caller.ask(self._slot, *asked)
         return [entry for text in stored if (entry := _read_entry(_text(text)))]
 
     async def announcements(self) -> AsyncIterator[None]:
         with translated():
-            async with self._redis.pubsub(ignore_subscribe_messages=True) as subscription:
+            async with await self._caller.subscription(self._slot) as subscription:
                 await subscription.subscribe(self._key)
                 while True:
                     if await subscription.get_message(timeout=None):
@@ -118,8 +113,7 @@ class RedisControlStore:
 
     async def _called(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> int:
         with translated():
-            slot = self._caller.slot("control")
-            return int(await self._caller.call(script, slot, keys, arguments, lambda: False))
+            return int(await self._caller.call(script, self._slot, keys, arguments, lambda: False))
 
 
 def _state(fields: Mapping[str, str], before: Mapping[str, StoredClient]) -> ControlState:

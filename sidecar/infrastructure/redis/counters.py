@@ -7,11 +7,8 @@ so that old and new replicas can run side by side.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from redis.asyncio import RedisCluster
 
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
@@ -20,10 +17,12 @@ from sidecar.domain.identity import EVERYONE
 from sidecar.domain.rule import Rule
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.batching import Lane, Waiting
-from sidecar.infrastructure.redis.calling import Script, caller_for
+from sidecar.infrastructure.redis.calling import Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
 
 LAYOUT = "v1"
+#: What a rule has beside its counters: identifiers begin otherwise.
+NO_IDENTIFIER = "!"
 #: Keys that one step of a search looks at.
 SCAN_KEYS = 1000
 #: What a store that was away is asked: a counter of nobody's, since its reset number is none.
@@ -64,9 +63,9 @@ class RedisCounterStore:
         listeners: Listeners = NOBODY,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self._redis = redis
-        self._caller = caller_for(redis)
+        self._caller = Caller(redis)
         self._script = Script(scripts.hit())
+        self._census = Script(scripts.census())
         self._prefix = prefix
         self._timeout_seconds = timeout_seconds
         self._listeners = listeners
@@ -86,7 +85,7 @@ class RedisCounterStore:
         return lane
 
     async def _decided(self, slot: int | None, together: Sequence[Waiting]) -> list[Counted]:
-        keys = [self._key(check) for one in together for check in one.checks]
+        keys = [key for one in together for check in one.checks for key in self._keys(check)]
         arguments: list[str | int] = [self._clock() if self._clock else ""]
         for one in together:
             arguments += (int(one.charge), len(one.checks))
@@ -112,28 +111,46 @@ class RedisCounterStore:
                 lambda: False,
             )
 
+    async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
+        window_ms = (rule.window_seconds or 1) * 1000
+        begin = self.key_beginning(client_id, rule, resets)
+        with translated():
+            slot = self._caller.slot(client_id)
+            reply = await self._caller.call(
+                self._census,
+                slot,
+                [f"{begin}{NO_IDENTIFIER}{turn}" for turn in (0, 1)],
+                [window_ms, *seen],
+                lambda: False,
+            )
+        return int(reply)
+
     async def forget(self, checks: Sequence[Check]) -> int:
         with translated():
-            return int(await self._redis.unlink(*[self._key(check) for check in checks]))
+            keys = [self._key(check) for check in checks]
+            return int(await self._caller.ask(self._caller.slot(checks[0].client_id), "UNLINK", *keys))
 
     async def identifiers(
         self, client_id: str, rule: Rule, resets: int, cursor: int
     ) -> tuple[int, list[str]]:
-        begin = self.key_beginning(client_id, rule, resets)
+        begin, slot = self.key_beginning(client_id, rule, resets), self._caller.slot(client_id)
         with translated():
             # "." and "-" are no wildcards, braces neither; ids and prefix have nothing else that is special.
-            following, keys = await self._scan(begin, cursor, match=f"{begin}*", count=SCAN_KEYS)
-        return int(following), [_text(key).removeprefix(begin) for key in keys]
+            if slot is not None and not cursor:
+                await self._caller.ask(
+                    slot, "EXISTS", begin
+                )  # a search names no key, and so is not redirected
+            words = "SCAN", cursor, "MATCH", f"{begin}*", "COUNT", SCAN_KEYS
+            following, keys = await self._caller.ask(slot, *words)
+        found = [_text(key).removeprefix(begin) for key in keys]
+        return int(following), [
+            identifier for identifier in found if not identifier.startswith(NO_IDENTIFIER)
+        ]
 
-    async def _scan(self, begin: str, cursor: int, **options: Any) -> Any:
-        if not isinstance(self._redis, RedisCluster):
-            return await self._redis.scan(cursor, **options)
-        # All of them are where the client's slot is.
-        await self._redis.initialize()
-        owner: Any = self._redis.get_node_from_key(begin)
-        found: Any = await self._redis.scan(cursor, target_nodes=owner, **options)
-        following, keys = found
-        return following[owner.name] if isinstance(following, dict) else following, keys
+    def _keys(self, check: Check) -> Iterator[str]:
+        yield (beginning := self.key_beginning(check.client_id, check.rule, check.resets)) + check.identifier
+        if check.instead is not None:
+            yield beginning + check.instead
 
     def _key(self, check: Check) -> str:
         return self.key_beginning(check.client_id, check.rule, check.resets) + check.identifier
@@ -156,6 +173,7 @@ def _arguments(check: Check) -> Iterator[str | int]:
     yield check.cost if check.cost <= check.capacity else 2 * check.capacity
     yield terms.window_us
     yield from terms.refill if check.rule.algorithm is Algorithm.TOKEN_BUCKET else (0, 0)
+    yield int(check.instead is not None)
 
 
 def _counted(reply: list[int], lengths: Sequence[int]) -> list[Counted]:

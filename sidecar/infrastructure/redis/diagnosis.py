@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from redis.asyncio import RedisCluster
 from redis.exceptions import RedisError
 
 from sidecar.application.ports import StoreUnavailable
@@ -21,7 +20,8 @@ from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check
 from sidecar.domain.identity import EVERYONE
 from sidecar.domain.rule import Rule
-from sidecar.infrastructure.redis.connection import Store, connect
+from sidecar.infrastructure.redis.cluster import Cluster
+from sidecar.infrastructure.redis.connection import Store, connect, one_of
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import LAYOUT, RedisCounterStore
 
@@ -35,7 +35,21 @@ CLOCK_SECONDS = 1.0
 COMMANDS = (
     *("ping", "info", "evalsha", "eval", "time", "get", "set", "pexpire", "pttl", "unlink", "scan"),
     *("zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrank", "zremrangebyrank", "zremrangebyscore"),
-    *("hget", "hgetall", "hset", "hdel", "hincrby", "lpush", "lrange", "ltrim", "publish", "subscribe"),
+    *(
+        "hget",
+        "hgetall",
+        "hset",
+        "hdel",
+        "hincrby",
+        "exists",
+        "pfadd",
+        "pfcount",
+        "lpush",
+        "lrange",
+        "ltrim",
+        "publish",
+        "subscribe",
+    ),
 )
 _CLUSTER_COMMANDS = ("cluster|slots", "asking")
 _CLIENT = "sidecar.check"
@@ -88,7 +102,7 @@ async def _findings(store: Store, prefix: str, timeout_ms: int, first: float) ->
     for finding in lacking:
         yield finding
     if lacking:
-        line = acl_line(prefix, cluster=isinstance(store, RedisCluster))
+        line = acl_line(prefix, cluster=isinstance(store, Cluster))
         yield Finding(Level.ERROR, f"the least that a user has to be allowed: {line}")
     else:
         yield Finding(Level.OK, "everything that the sidecar asks of the store is allowed and works")
@@ -97,7 +111,7 @@ async def _findings(store: Store, prefix: str, timeout_ms: int, first: float) ->
 async def _of_server(store: Store) -> AsyncIterator[Finding]:
     """Version and eviction; a user who may not ask is no error."""
     try:
-        info = _one(await store.info())
+        info: Any = await (await one_of(store)).info()
     except RedisError as error:
         yield Finding(Level.WARNING, f"version and eviction cannot be seen, here and while serving: {error}")
         return
@@ -131,7 +145,7 @@ async def _round_trip(store: Store, timeout_ms: int, first: float) -> Finding:
 async def _clock(store: Store) -> Finding:
     before = time.time()
     try:
-        seconds, microseconds = _one(await store.time())
+        seconds, microseconds = await (await one_of(store)).time()
     except RedisError as error:
         return Finding(Level.ERROR, f"its clock cannot be read: {error}")
     difference = seconds + microseconds / 1_000_000 - (before + time.time()) / 2
@@ -149,6 +163,7 @@ async def _lacking(store: Store, prefix: str) -> AsyncIterator[Finding]:
     tried: dict[str, Callable[[], Awaitable[object]]] = {
         "count requests": lambda: _counted(counters, checks),
         "search counters": lambda: counters.identifiers(_CLIENT, checks[0].rule, 0, 0),
+        "count identifiers": lambda: counters.live_identifiers(_CLIENT, checks[0].rule, 0, ["=x"]),
         "reset counters": lambda: counters.forget(checks),
         "read what the admin API keeps": control.load,
         "read the audit list": lambda: control.audit(0, 1),
@@ -169,7 +184,7 @@ async def _counted(counters: RedisCounterStore, checks: list[Check]) -> None:
 
 
 async def _subscribed(store: Store, prefix: str) -> None:
-    async with store.pubsub() as subscription:
+    async with (await one_of(store)).pubsub() as subscription:
         await subscription.subscribe(f"{prefix}:{LAYOUT}:{{control}}")
         async with asyncio.timeout(PATIENCE_SECONDS):
             await subscription.get_message(timeout=PATIENCE_SECONDS)
@@ -189,24 +204,13 @@ def _check(algorithm: Algorithm) -> Check:
 
 
 async def _ping(store: Store) -> None:
-    await store.ping()
+    await (await one_of(store)).ping()
 
 
 async def _seconds(asked: Awaitable[None]) -> float:
     started = time.perf_counter()
     await asked
     return time.perf_counter() - started
-
-
-def _one(answer: Any) -> Any:
-    """Of a cluster's nodes that answered, any."""
-    if (
-        isinstance(answer, dict)
-        and answer
-        and all(isinstance(each, dict | tuple) for each in answer.values())
-    ):
-        return next(iter(answer.values()))
-    return answer
 
 
 def _without_password(error: Exception) -> str:

@@ -50,6 +50,11 @@ _PROCESSES = (
     "rate_limit_live_processes",
     "Processes that share the store; each holds local limits to its share.",
 )
+_IDENTIFIERS = (
+    "rate_limit_live_identifiers",
+    "Identifiers that a rule counts, of all processes, about.",
+    ("client", "rule"),
+)
 _EVICTS = "rate_limit_store_evicts", "1 if the store may forget counters when its memory is full."
 _STORE_EMBEDDED = "rate_limit_store_embedded", "1 if the store is the embedded one."
 _RELOADS = "rate_limit_config_reloads", "Times that a changed configuration was read.", ("result",)
@@ -78,6 +83,7 @@ class Metrics:
         self._store_up = Gauge(*_STORE_UP, registry=registry, multiprocess_mode="livemin")
         self._breakers = Gauge(*_BREAKERS, registry=registry, multiprocess_mode="livemax")
         self._processes = Gauge(*_PROCESSES, registry=registry, multiprocess_mode="livemax")
+        self._identifiers = Gauge(*_IDENTIFIERS, registry=registry, multiprocess_mode="livemax")
         self._evicts = Gauge(*_EVICTS, registry=registry, multiprocess_mode="livemax")
         self._reloads = Counter(*_RELOADS, registry=registry)
         self._last_reload = Gauge(*_LAST_RELOAD, registry=registry, multiprocess_mode="livemin")
@@ -118,6 +124,9 @@ class Metrics:
 
     def breaker_turned(self, open_ones: int) -> None:
         self._breakers.set(open_ones)
+
+    def live_identifiers(self, client_id: str, rule_id: str, number: int) -> None:
+        self._identifiers.labels(client_id, rule_id).set(number)
 
     def live_processes(self, number: int) -> None:
         self._processes.set(number)

@@ -93,6 +93,9 @@ def test_the_sidecars_numbers_stand_in_the_place_of_the_applications(nginx: Fron
     nginx.sidecar.answers(200)
     assert shown(nginx.ask()) == {}
     assert shown(nginx.ask(target="/own-limits")) == {"x-ratelimit-limit": "77"}
+    degraded = {"X-RateLimit-Degraded": "storage_unavailable"}
+    nginx.sidecar.answers(200, degraded)
+    assert shown(nginx.ask()) == lower(degraded)
 
 
 def test_a_refusal_is_a_whole_429_on_a_kept_connection(nginx: Front) -> None:

@@ -9,11 +9,12 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.parts import free_port
-from tests.proxies.lab import LIMIT, LIMITED, Lab, a_session, lab
+from tests.parts import StoreServer, free_port
+from tests.proxies.lab import CONFIG, HOUR, LIMIT, LIMITED, Lab, a_session, lab
 from tests.proxies.nginx import PROXIES, run
 from tests.proxies.process import DEPLOY, PROXY_PORT
 from tests.raw_http import Reply, ask
@@ -79,6 +80,13 @@ http {
     SERVERS
 }
 """
+PER_SESSION = {"identifier_type": "session_id", **HOUR}
+#: Beside the laboratory's own.
+MORE: list[dict[str, Any]] = [
+    {"id": "closed", "route": "/closed", "mode": "block"},
+    {"id": "teapot", "route": "/teapot", "limit": 1, "response": {"status": 418}, **PER_SESSION},
+    {"id": "strict", "route": "/strict", "limit": 9, "on_unavailable": "deny", **PER_SESSION},
+]
 USER = {"Authorization": f"Basic {b64encode(b'user:word').decode()}"}
 
 
@@ -111,11 +119,19 @@ def command(program: Path, directory: Path, _: bool) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: proxy.name)
-def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def house(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store: StoreServer
+) -> Iterator[House]:
     directory = tmp_path_factory.mktemp("nginx")
     ports = {"locations": PROXY_PORT, "server": free_port()}
     write(directory, ports)
-    with lab(replace(request.param, command=command), directory) as laboratory:
+    client = CONFIG["clients"][0]
+    config = {
+        # Less than NGINX waits, as it should be.
+        "store": {"url": store.url, "timeout_ms": 150},
+        "clients": [{**client, "rules": [*client["rules"], *MORE]}],
+    }
+    with lab(replace(request.param, command=command), directory, config=config) as laboratory:
         yield House(laboratory, ports)
         assert "unexpected status" not in laboratory.log.read_text()
 
@@ -160,6 +176,28 @@ def test_who_is_refused_by_others_gets_their_answer_and_no_charge(house: House) 
         statuses = [ask(PROXY_PORT, "GET", LIMITED, session).status for _ in range(LIMIT + 1)]
     assert statuses == [429] * (LIMIT + 1)
     assert remaining(ask(PROXY_PORT, "GET", "/private/x", session | USER)) == LIMIT_OF_ALL - LIMIT - 1
+
+
+def test_limited_blocked_and_unavailable_are_told_apart(house: House, store: StoreServer) -> None:
+    """A rule's own status, a block rule's 403, and 503 where a rule denies without the store."""
+    session = a_session()
+    assert ask(PROXY_PORT, "GET", "/teapot", session).status == 200
+    teapot = ask(PROXY_PORT, "GET", "/teapot", session)
+    assert (teapot.status, teapot.json["status"], teapot.json["violated-policies"]) == (418, 418, ["teapot"])
+    assert 3500 < int(teapot.headers["retry-after"]) <= 3600
+    closed = ask(PROXY_PORT, "GET", "/closed", session)
+    assert (closed.status, closed.headers["x-ratelimit-rule"]) == (403, "closed")
+    assert closed.json["detail"] == "requests of this kind are blocked"
+    store.stop()
+    try:
+        strict = ask(PROXY_PORT, "GET", "/strict", session)
+        assert (strict.status, strict.headers["x-ratelimit-rule"]) == (503, "strict")
+        assert strict.headers["x-ratelimit-degraded"] == "storage_unavailable"
+        assert strict.json["detail"] == "the rate limiter cannot count requests at the moment"
+        lenient = ask(PROXY_PORT, "GET", "/x", session)
+        assert (lenient.status, lenient.headers["x-ratelimit-degraded"]) == (200, "storage_unavailable")
+    finally:
+        store.start()
 
 
 def remaining(reply: Reply) -> int:

@@ -12,7 +12,7 @@ from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.ruleset import MAX_CHECKS
 from sidecar.infrastructure.redis.batching import MAX_CALLS
-from sidecar.infrastructure.redis.calling import Script, SingleCaller
+from sidecar.infrastructure.redis.calling import Caller, Script
 from sidecar.infrastructure.redis.connection import connect_to_one
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from tests.integration.redis.counting import (
@@ -37,7 +37,7 @@ def store(redis: Redis, key_prefix: str, clock: Clock) -> RedisCounterStore:
     return store_on(redis, key_prefix, clock)
 
 
-class Calls(SingleCaller):
+class Calls(Caller):
     """Notes how many keys each call of a script carries."""
 
     def __init__(self, redis: Redis) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sidecar.application.census import Census
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.failure import WithoutStore
 from sidecar.application.local import LocalCounters
@@ -12,6 +13,7 @@ from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.rule import Client, Enforcement, Mode, OnUnavailable, Rule
 from sidecar.domain.ruleset import Policy, RuleSet
+from sidecar.infrastructure.telemetry.metrics import Metrics
 from tests.counters import MemoryStore
 from tests.decisions import rule
 
@@ -45,7 +47,7 @@ def seen() -> Seen:
 
 @pytest.fixture
 def evaluator(seen: Seen) -> RateLimitEvaluator:
-    evaluator = RateLimitEvaluator(seen, seen, seen.without_store)
+    evaluator = RateLimitEvaluator(seen, seen, seen.without_store, Census(seen, Metrics(embedded=True)))
     evaluator.rule_set = RuleSet(CLIENTS)
     return evaluator
 

@@ -31,10 +31,21 @@ class Watched:
     readiness: Readiness = field(default_factory=Readiness)
     published: list[RuleSet] = field(default_factory=list)
     looks: list[bool] = field(default_factory=list)
+    evicts: list[bool] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         directory = ClientDirectory(self.store, self.published.append, repr)
-        self.watch = StoreWatch(self.store, directory, self.readiness, self.looks.append)
+        self.watch = StoreWatch(self.store, directory, self.readiness, self)
+
+    def store_reachable(self, reachable: bool) -> None:
+        self.looks.append(reachable)
+
+    def store_evicts(self, evicts: bool) -> None:
+        self.evicts.append(evicts)
+
+    def live_processes(self, number: int) -> None:
+        self.processes.append(number)
 
     async def made(self, client_id: str) -> None:
         """Another replica makes a client."""

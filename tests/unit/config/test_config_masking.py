@@ -15,6 +15,11 @@ from sidecar.infrastructure.config.schema import Store
         ("rediss://user:@SUPER@@SECRET@h:1/2?ssl_cert_reqs=none", "rediss://***@h:1/2?ssl_cert_reqs=none"),
         ("redis://h/0?ssl_ca_certs=/a@b", "redis://h/0?ssl_ca_certs=/a@b"),
         ("unix://:SUPER@SECRET@/run/a@b.sock", "unix://***@/run/a@b.sock"),
+        ("redis+cluster://u:SUPER@SECRET@a:1,b:2", "redis+cluster://***@a:1,b:2"),
+        (
+            "redis+sentinel://:SECRET@a,b/m/0?sentinel_username=u&sentinel_password=SECRET&ssl_cert_reqs=none",
+            "redis+sentinel://***@a,b/m/0?sentinel_username=u&sentinel_password=***&ssl_cert_reqs=none",
+        ),
         ("embedded:", "embedded:"),
     ],
 )

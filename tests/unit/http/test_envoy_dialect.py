@@ -14,6 +14,9 @@ from tests.decisions import NOW_US, allowed, check, refused, rule, without_numbe
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 
+DEGRADED = {"X-RateLimit-Degraded": "storage_unavailable"}
+
+
 @pytest.mark.parametrize(
     ("written", "host"),
     [
@@ -72,7 +75,7 @@ def test_a_call_without_any_header_is_a_request() -> None:
         (without_numbers(Reason.EXEMPT, allow=True, rule_id="r"), {}),
         (without_numbers(Reason.ENFORCEMENT_OFF, allow=True), {}),
         (without_numbers(Reason.ALLOWED, allow=True), {}),
-        (without_numbers(Reason.STORAGE_UNAVAILABLE, allow=True), {}),
+        (without_numbers(Reason.STORAGE_UNAVAILABLE, allow=True), DEGRADED),
     ],
 )
 def test_allowed_is_200_with_nothing_in_it(decision: Decision, headers: dict[str, str]) -> None:

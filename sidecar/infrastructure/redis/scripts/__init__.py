@@ -18,3 +18,7 @@ def change_control() -> str:
 
 def heartbeat() -> str:
     return (_FOLDER / "heartbeat.lua").read_text(encoding="utf-8")
+
+
+def census() -> str:
+    return (_FOLDER / "census.lua").read_text(encoding="utf-8")

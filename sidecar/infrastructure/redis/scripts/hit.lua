@@ -5,11 +5,13 @@
 -- that what is shown is what is enforced. Several requests travel together, because a call costs more than a
 -- decision; each is decided as if it had come alone.
 --
--- KEYS[i]     the counter of check i, over all requests
+-- KEYS        the counter of each check, over all requests; behind it the one to use instead, for checks that
+--             have one
 -- ARGV[1]     now in microseconds since the epoch; "" for the server's own clock (tests give it)
--- ARGV[2...]  for each request "1" to charge or "0" to look only, and how many checks it has; then seven for
---             each of these: algorithm, "1" if shadow, capacity, cost, window in microseconds, and for a token
---             bucket the tokens gained and the microseconds that takes, without common divisor
+-- ARGV[2...]  for each request "1" to charge or "0" to look only, and how many checks it has; then eight for
+--             each of these: algorithm, "1" if shadow, capacity, cost, window in microseconds, for a token bucket
+--             the tokens gained and the microseconds that takes, without common divisor, and "1" where a counter
+--             that is not there yet is not begun, but another one used instead
 -- RETURNS     now; for each request 1 if all its enforcing checks fit; and four for each of its checks: 1 if it
 --             fits (before charging), units used, microseconds until the same cost fits (0: now, -1: never),
 --             microseconds until more remains (0: nothing is used)
@@ -139,11 +141,20 @@ end
 
 local reply = { now }
 
--- One request: its checks have the keys after `key` and the arguments from `at` on.
+-- One request: its checks have the keys after `key` and the arguments from `at` on. Returns the last key.
 local function decide(charging, count, key, at)
   local checks, admitted = {}, true
   for i = 1, count do
-    local c = check(KEYS[key + i], at + (i - 1) * 7)
+    local first = at + (i - 1) * 8
+    key = key + 1
+    local name = KEYS[key]
+    if ARGV[first + 7] == '1' then
+      key = key + 1
+      if redis.call('EXISTS', name) == 0 then
+        name = KEYS[key]
+      end
+    end
+    local c = check(name, first)
     checks[i] = c
     look(c)
     admitted = admitted and (c.fits or c.shadow)
@@ -160,12 +171,13 @@ local function decide(charging, count, key, at)
     reply[last + 1], reply[last + 2] = c.fits and 1 or 0, c.used
     reply[last + 3], reply[last + 4] = c.retry, c.reset
   end
+  return key
 end
 
 local key, at = 0, 2
 while key < #KEYS do
   local count = tonumber(ARGV[at + 1])
-  decide(ARGV[at] == '1', count, key, at + 2)
-  key, at = key + count, at + 2 + count * 7
+  key = decide(ARGV[at] == '1', count, key, at + 2)
+  at = at + 2 + count * 8
 end
 return reply
