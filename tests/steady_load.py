@@ -1,8 +1,9 @@
 """A bounded, steady load on several data ports, and what was answered when."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter
 from types import TracebackType
 from typing import Self
@@ -13,12 +14,17 @@ from tests.raw_http import request
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """When a request was sent and answered (`perf_counter`), and with what; `limit` is its header."""
+    """When a request was sent and answered (`perf_counter`), and with what; `limit` is its header.
+
+    `number` says which request it was, `degraded` whether it was decided without the store.
+    """
 
     sent: float
     came: float
     status: int
     limit: int | None
+    number: int = 0
+    degraded: bool = False
 
     @property
     def is_limited(self) -> bool:
@@ -29,7 +35,8 @@ class Answer:
 class SteadyLoad:
     """Asks on each port while it is open, on a few connections that are kept.
 
-    A request that gets no answer is a failure: leaving raises it.
+    Every request is the same, or what `asked` makes of its number. One that gets no answer is a failure:
+    leaving raises it.
     """
 
     def __init__(
@@ -37,11 +44,14 @@ class SteadyLoad:
         ports: Sequence[int],
         *,
         target: str = "/authz/load",
+        asked: Callable[[int], bytes] | None = None,
         connections: int = 2,
         per_second: float = 100.0,
     ) -> None:
         self._ports = ports
-        self._asked = request("GET", target)
+        same = request("GET", target)
+        self._asked = asked or (lambda number: same)
+        self._numbers = count()
         self._connections = connections
         self._pause = connections / per_second
         self._stopping = asyncio.Event()
@@ -103,11 +113,11 @@ class SteadyLoad:
         await writer.wait_closed()
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
-        sent = perf_counter()
-        writer.write(self._asked)
+        number, sent = next(self._numbers), perf_counter()
+        writer.write(self._asked(number))
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
         came = perf_counter()
         fields = dict(line.split(": ", 1) for line in head.splitlines()[1:] if line)
         await reader.readexactly(int(fields["content-length"]))
-        limit = fields.get("x-ratelimit-limit")
-        return Answer(sent, came, int(head.split()[1]), int(limit) if limit else None)
+        limit, degraded = fields.get("x-ratelimit-limit"), "x-ratelimit-degraded" in fields
+        return Answer(sent, came, int(head.split()[1]), int(limit) if limit else None, number, degraded)

@@ -41,6 +41,18 @@ class StoreProxy:
         """All connections stay, and nothing is answered on them."""
         self._do(self._way.hold_replies)
 
+    def slow(self, seconds: float) -> None:
+        """Every reply comes so much later."""
+        self._do(lambda: self._way.slow_replies(seconds))
+
+    def drop_replies(self) -> None:
+        """What the store has done stays done, and its connection is closed instead of a reply."""
+        self._do(self._way.drop_replies)
+
+    def tear_replies(self) -> None:
+        """The connection is reset in the middle of each reply."""
+        self._do(self._way.tear_replies)
+
     def restore(self) -> None:
         self._do(self._way.come_back)
 

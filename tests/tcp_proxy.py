@@ -1,6 +1,8 @@
 """A TCP proxy between a client and a server that tests put faults into."""
 
 import asyncio
+import socket
+import struct
 from types import TracebackType
 from typing import Self
 
@@ -10,8 +12,9 @@ from tests.parts import until
 class TcpProxy:
     """Passes bytes on between whoever connects to `port` of 127.0.0.1 and `target_port` there.
 
-    Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait;
-    after `drop_replies()` the connection is closed in the place of each. Without a `port`, it is a free one.
+    Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait, and
+    after `slow_replies()` for so long; after `drop_replies()` the connection is closed in the place of each,
+    after `tear_replies()` it is reset in the middle of each. Without a `port`, it is a free one.
     """
 
     def __init__(self, target_port: int, *, port: int = 0) -> None:
@@ -21,6 +24,8 @@ class TcpProxy:
         self._passing = asyncio.Event()
         self._passing.set()
         self._until_dropping: int | None = None
+        self._late_seconds = 0.0
+        self._tearing = False
         self.port = port
         #: Connections that clients have opened, ever and now, and replies that waited since the last
         #: `hold_replies()`.
@@ -40,8 +45,16 @@ class TcpProxy:
         """From now on, but for so many that still pass."""
         self._until_dropping = after
 
+    def slow_replies(self, seconds: float) -> None:
+        self._late_seconds = seconds
+
+    def tear_replies(self) -> None:
+        self._tearing = True
+
     def pass_replies(self) -> None:
         self._until_dropping = None
+        self._late_seconds = 0.0
+        self._tearing = False
         self._passing.set()
 
     def cut(self) -> None:
@@ -104,5 +117,17 @@ class TcpProxy:
             if not self._passing.is_set():
                 self.kept_back += 1
                 await self._passing.wait()
+            await asyncio.sleep(self._late_seconds)
+            if self._tearing:
+                await _tear(data, to_client)
+                return
             to_client.write(data)
             await to_client.drain()
+
+
+async def _tear(data: bytes, to_client: asyncio.StreamWriter) -> None:
+    """Half of it, and a reset instead of an end."""
+    to_client.write(data[: len(data) // 2])
+    await to_client.drain()
+    no_lingering = struct.pack("ii", 1, 0)
+    to_client.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_lingering)

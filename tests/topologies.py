@@ -17,6 +17,8 @@ from tests.parts import StoreServer, free_port
 
 #: After so many milliseconds without an answer a server counts as failed.
 FAILED_MS = 500
+#: A replica is not kept waiting for others to come (5 s).
+_AT_ONCE = {"repl-diskless-sync-delay": "0"}
 #: What the sentinels call the primary.
 NAME = "main"
 
@@ -115,7 +117,7 @@ class _ClusterServer(StoreServer):
             "cluster-replica-validity-factor": "0",
             "cluster-allow-replica-migration": "no",
         }
-        super().__init__(binary, tcp=True, settings={**cluster, **settings})
+        super().__init__(binary, tcp=True, settings={**cluster, **_AT_ONCE, **settings})
         self.port = _port_with_bus()
 
 
@@ -130,11 +132,10 @@ class SentinelServers:
         settings: Mapping[str, str] | None = None,
         more: str = "",
     ) -> None:
-        self.primary = StoreServer(binary, tcp=True, settings=settings)
-        following = {"replicaof": f"127.0.0.1 {self.primary.port}"}
-        self.replicas = [
-            StoreServer(binary, tcp=True, settings={**(settings or {}), **following}) for _ in range(replicas)
-        ]
+        self.primary, *self.replicas = (
+            StoreServer(binary, tcp=True, settings={**_AT_ONCE, **(settings or {})})
+            for _ in range(1 + replicas)
+        )
         self.sentinels = [_SentinelServer(binary, self.primary.port, more) for _ in range(3)]
 
     @property

@@ -3,8 +3,8 @@
 `on_unavailable: local` holds the same algorithms to `max(1, floor(limit / live processes))` in this process's
 memory, so that all processes together admit no more than the limit, or one unit each.
 
-It begins with nothing, since what the store has counted is not known here. What was counted here is kept while
-the store is back: one that comes and goes does not give everybody another share each time.
+It begins with nothing, since what the store has counted is not known here. What was counted here is kept
+while the store is back: one that comes and goes does not give everybody another share each time.
 """
 
 import time

@@ -225,7 +225,7 @@ def _run_envoy_gateway(program: Path, directory: Path, fail_open: bool) -> list[
     return started(program, directory, envoy_gateway(policies, patch))
 
 
-#: Envoy does not wait for the end of a body, or of a WebSocket, that it has refused: it closes the connection.
+#: Of a body, or a WebSocket, that it has refused Envoy reads no rest: it closes the connection.
 ISTIO = Proxy(
     name="istio",
     program="envoy",

@@ -136,7 +136,8 @@ class Lane:
 
     def _turned(self, is_open: bool) -> None:
         self._on_breaker(is_open)
-        if is_open:
+        # One that sleeps since the breaker was open before goes on by itself.
+        if is_open and (self._probing is None or self._probing.done()):
             self._probing = asyncio.create_task(self._find_out(), name="store probe")
 
     async def _find_out(self) -> None:

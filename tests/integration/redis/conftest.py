@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from sidecar.infrastructure.redis.connection import connect_to_one
 from tests.integration.redis.counting import PATIENCE_SECONDS, Clock, Counts, MemoryStore, undying_store
 from tests.parts import StoreServer, require
+from tests.topologies import ClusterServers
 
 
 @pytest.fixture
@@ -20,12 +21,19 @@ def clock() -> Clock:
 
 @pytest.fixture(scope="session")
 def url_of() -> Iterator[Callable[[str], str]]:
-    """The address of the one `valkey` or `redis` of the session, started when first asked for."""
+    """The address of the one `valkey`, `redis`, … of the session, started when first asked for."""
     with ExitStack() as stack:
-        yield cache(lambda part: stack.enter_context(StoreServer(require(part))).url)
+
+        @cache
+        def address(part: str) -> str:
+            if part == "cluster":
+                return stack.enter_context(ClusterServers(require("valkey"), replicas=0)).url
+            return stack.enter_context(StoreServer(require(part))).url
+
+        yield address
 
 
-@pytest.fixture(params=["memory", "valkey", "redis"])
+@pytest.fixture(params=["memory", "valkey", "redis", "redis 6.2", "cluster"])
 async def counters(
     request: pytest.FixtureRequest, url_of: Callable[[str], str], clock: Clock, key_prefix: str
 ) -> AsyncIterator[Counts]:

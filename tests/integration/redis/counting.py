@@ -4,15 +4,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from redis.asyncio import Redis
-
 from sidecar.domain.algorithms import SECOND_US, Algorithm
 from sidecar.domain.counters import MemoryCounters
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.rule import Rule
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.calling import Script
-from sidecar.infrastructure.redis.connection import connect_to_one
+from sidecar.infrastructure.redis.connection import Store, connect
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 
 #: A midnight: intervals of a minute, an hour and a day begin here.
@@ -62,13 +60,23 @@ async def undying_store(url: str, prefix: str, clock: Clock) -> AsyncIterator[Re
     """
     source = scripts.hit()
     assert source.count(_EXPIRY) == 1, "the script's expiry is written otherwise now"
-    async with connect_to_one(url, PATIENCE_SECONDS) as redis:
+    async with connected(url) as redis:
         store = store_on(redis, prefix, clock)
         store._script = Script(source.replace(_EXPIRY, f"{_EXPIRY}\n  do return '3600000' end"))
         yield store
 
 
-def store_on(redis: Redis, prefix: str, clock: Clock | None = None) -> RedisCounterStore:
+@asynccontextmanager
+async def connected(url: str, give_up_seconds: float = PATIENCE_SECONDS) -> AsyncIterator[Store]:
+    """As the product is, to one server or to several."""
+    redis = connect(url, give_up_seconds)
+    try:
+        yield redis
+    finally:
+        await redis.aclose()
+
+
+def store_on(redis: Store, prefix: str, clock: Clock | None = None) -> RedisCounterStore:
     return RedisCounterStore(redis, prefix=prefix, timeout_seconds=PATIENCE_SECONDS, clock=clock)
 
 

@@ -191,3 +191,51 @@ async def test_a_cancellation_that_a_look_swallows_ends_it_nevertheless(
     await asked.wait()
     task.cancel()
     await until(task.done, "it has ended")
+
+
+async def test_the_number_of_processes_is_told_and_kept_while_the_store_is_away() -> None:
+    """Nobody is told that there are none."""
+    watched = Watched()
+    watched.store.processes |= {"another", "a third"}
+    for away in (False, True, True, False):
+        watched.store.away = away
+        await watched.watch.look()
+    assert watched.processes == [3, 3]
+    assert len(watched.store.processes) == 3
+
+
+async def test_a_store_that_may_evict_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """In `/ready`, in the news and in one line, until it may no longer."""
+    caplog.set_level(logging.INFO, "sidecar.store")
+    watched = Watched(readiness=Readiness(serving=True))
+    for policy in ("allkeys-lru", "allkeys-lru", "noeviction"):
+        watched.store.policy = policy
+        await looks(watched, store_watch.EVICTION_LOOKS)
+        assert watched.readiness.evicts_by == ("" if policy == "noeviction" else policy)
+        assert ("evict" in watched.readiness.word) is (policy != "noeviction")
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [vars(record)["maxmemory_policy"] for record in warnings] == ["allkeys-lru"]
+    assert watched.evicts == [True, True, False]
+
+
+async def test_a_store_that_comes_back_is_asked_at_once_whether_it_evicts() -> None:
+    """It may be another one."""
+    watched = Watched()
+    await watched.watch.look()
+    watched.store.away = True
+    await watched.watch.look()
+    watched.store.away, watched.store.policy = False, "volatile-ttl"
+    await watched.watch.look()
+    assert watched.evicts == [False, True]
+
+
+async def test_a_store_that_does_not_say_its_policy_is_not_accused() -> None:
+    """An ACL user may not be allowed to ask."""
+    watched = Watched(MemoryControl(policy=""), Readiness(serving=True))
+    await watched.watch.look()
+    assert (watched.readiness.word, watched.evicts) == ("ready", [False])
+
+
+async def looks(watched: Watched, times: int) -> None:
+    for _ in range(times):
+        await watched.watch.look()

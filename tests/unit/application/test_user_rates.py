@@ -1,6 +1,6 @@
 """The use case behind the per-user, per-endpoint API, its counters in memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,9 @@ class Store:
         found = sorted(identifier for client, identifier in self.counters if client == client_id)
         page = found[:STEP]
         return int(len(found) > STEP), page + page[:5]
+
+    async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
+        raise NotImplementedError
 
     def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
         raise NotImplementedError

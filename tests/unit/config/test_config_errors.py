@@ -41,13 +41,13 @@ ONE_PROBLEM = [
     ("store:\n  url: embedded:relative", f":2: store.url: expected {STORES}"),
     ("store: {timeout_ms: 0}", ":1: store.timeout_ms: expected at least 1, got 0"),
     ("store: {timeout_ms: 60001}", ":1: store.timeout_ms: expected at most 60000, got 60001"),
-    ("store: {on_unavailable: maybe}", ":1: store.on_unavailable: expected 'allow' or 'deny', got 'maybe'"),
+    ("store: {on_unavailable: maybe}", ":1: store.on_unavailable: expected 'allow', 'deny' or 'local', got 'maybe'"),
     (
         "store: {key_prefix: 'a b'}",
         ":1: store.key_prefix: expected text that matches ^[A-Za-z0-9._-]{1,32}$, got 'a b'",
     ),
     ("store:", ":1: store: expected an object"),
-    ("workers: 2", ":1: workers: expected 1: this version serves from one process, got 2"),
+    ("workers: 0", ":1: workers: expected at least 1, got 0"),
     (
         "listen: {authz: ':8000'}",
         ":1: listen.authz: expected host:port, [::1]:port or unix:/path, got ':8000'",
@@ -157,7 +157,7 @@ def test_each_mistake_is_named_once_with_its_line(tmp_path: Path, text: str, pro
 def test_all_problems_are_told_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
     """A wrong rule hides neither another one, nor its own other fields, nor those of its client."""
     text = (
-        "stor: {}\nworkers: 2\nclients:\n- id: a\n  hosts: ['x:1']\n  rules:\n"
+        "stor: {}\nworkers: 0\nclients:\n- id: a\n  hosts: ['x:1']\n  rules:\n"
         "  - route: zz\n    limit: '5'\n    window_seconds: 60\n    identifier_type: ip\n"
         "  - route: /ok\n    limt: 3\n    limit: 3\n    window_seconds: 0\n    identifier_type: ip\n"
         "- id: a\n"

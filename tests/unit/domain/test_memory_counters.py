@@ -1,4 +1,4 @@
-"""Counters in bounded memory: what is forgotten, and that a coarse window admits no more than an exact one."""
+"""Counters in bounded memory: what is forgotten; a coarse window admits no more than an exact one."""
 
 import pytest
 from hypothesis import given, settings
@@ -25,10 +25,10 @@ def fits(counters: MemoryCounters, one: Check, now_us: int = NOW_US, *, charge: 
 def test_the_counter_that_was_charged_longest_ago_is_forgotten_first() -> None:
     counters = MemoryCounters(room=Room(counters=3, numbers=100))
     for number in (1, 2, 3, 1, 4):
-        fits(counters, numbered(number, cost=2 if number < 4 else 1), charge=True)
+        fits(counters, numbered(number))
     assert counters.taken.counters == 3
     used = [counters.hit([numbered(n)], NOW_US, charge=False).usages[0].used for n in (1, 2, 3, 4)]
-    assert used == [2, 2, 2, 1] or used == [2, 0, 2, 1]
+    assert used == [2, 0, 1, 1]
 
 
 def test_looks_and_refusals_take_no_room() -> None:
@@ -83,7 +83,9 @@ def test_a_coarse_window_has_a_bounded_number_of_entries(window: int) -> None:
     limit=st.integers(1, 8),
     window=st.sampled_from([1, 2, 7, 60, 3600]),
     steps=st.lists(
-        st.tuples(st.floats(0, 1.2) | st.sampled_from([0, 1 / MOMENTS, 1.0, 1 + 1 / MOMENTS]), st.integers(1, 4)),
+        st.tuples(
+            st.floats(0, 1.2) | st.sampled_from([0, 1 / MOMENTS, 1.0, 1 + 1 / MOMENTS]), st.integers(1, 4)
+        ),
         max_size=40,
     ),
 )

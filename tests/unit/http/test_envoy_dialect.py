@@ -129,6 +129,7 @@ def test_what_is_no_quota_has_a_status_of_its_own(
         "X-RateLimit-Rule": "b",
         "Cache-Control": "no-store",
         "Content-Type": "application/problem+json",
+        **(DEGRADED if reason is Reason.STORAGE_UNAVAILABLE else {}),
     }
     body = json.loads(answer.body)
     assert (body["type"], body["status"], "violated-policies" in body) == ("about:blank", status, False)
