@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from sidecar import __version__, demo
 from sidecar.commands import check, recipe
 from sidecar.commands.files import DEFAULTS, default_file, load_and_warn
+from sidecar.infrastructure.config.loading import load
 from sidecar.infrastructure.config.problems import ConfigurationError
 from sidecar.infrastructure.config.schema import json_schema
 from sidecar.infrastructure.redis.data_directory import StoreCannotStart
@@ -82,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     file = options.config or default_file()
-    configuration = load_and_warn(file)
+    # Of several processes, the one that started them has said it.
+    configuration = load(file, os.environ) if options.worker else load_and_warn(file)
     logs.set_up(configuration.settings.log_level, configuration.settings.app_env)
     if options.worker:
         asyncio.run(serve(configuration, worker=Worker(options.store)))

@@ -43,7 +43,7 @@ from sidecar.infrastructure.http.sources import Sources
 from sidecar.infrastructure.redis.connection import Store
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import Listeners, RedisCounterStore
-from sidecar.infrastructure.telemetry.logs import AccessLog, RefusalLog
+from sidecar.infrastructure.telemetry.logs import AccessLog, CrowdLog, RefusalLog
 from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
 from sidecar.reloading import Reloader
@@ -63,6 +63,7 @@ class Sidecar:
         store = configuration.settings.store
         self._metrics = metrics = Metrics(embedded=is_embedded(configuration.settings))
         observers = Observers(metrics, RefusalLog())
+        self._crowds = CrowdLog()
         self.readiness = Readiness()
         local = LocalCounters()
         self._without_store = without_store = WithoutStore(local)
@@ -78,7 +79,7 @@ class Sidecar:
         self._evaluator = RateLimitEvaluator(counters, observers, without_store, self.census)
         self._rates = UserRates(counters, observers, searches, without_store)
         self._usage = CounterUsage(searches)
-        self._explainer = Explainer(looks, without_store)
+        self._explainer = Explainer(looks, without_store, self.census)
         control_store = RedisControlStore(control, prefix=store.key_prefix)
         self._directory = ClientDirectory(control_store, self._publish, described)
         self.access = Access(metrics.admin_access_failed, AccessLog().failed)
@@ -111,6 +112,10 @@ class Sidecar:
         self._rates.rule = rule
         self.front.options = front
 
+    def port_crowded(self, port: str, closed: int) -> None:
+        self._metrics.port_crowded(port, closed)
+        self._crowds.closed(port, closed)
+
     def _breaker_turned(self, is_open: bool) -> None:
         self.readiness.open_breakers += 1 if is_open else -1
         self._metrics.breaker_turned(self.readiness.open_breakers)
@@ -122,6 +127,7 @@ class Sidecar:
     def _publish(self, rule_set: RuleSet) -> None:
         self._evaluator.rule_set = self._usage.rule_set = self._explainer.rule_set = rule_set
         self.census.rule_set = rule_set
+        self._metrics.rules(rule_set)
         self._rates.enforcement = rule_set.policy.enforcement
 
     def _answer(self, decision: Decision) -> tuple[int, dict[str, str]]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -17,8 +18,12 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.web_runner import BaseRunner
 
-from sidecar.infrastructure.certificates import keep_fresh, server_context
+from sidecar.domain.errors import InvalidValue
+from sidecar.infrastructure.certificates import LOOK_SECONDS, FreshContext
 from sidecar.infrastructure.config.listen import Endpoint, Tls
+
+#: Files that are none of the data port's: connections to the store, the admin port's, logs, reloads.
+RESERVED_FILES = 512
 
 
 class CannotListen(Exception):
@@ -34,6 +39,8 @@ class Port:
     tls: Tls | None = None
     #: Other processes of ours listen at the same address; the kernel spreads connections over them.
     shared: bool = False
+    #: How often its certificates are looked at.
+    look_seconds: float = LOOK_SECONDS
 
 
 @asynccontextmanager
@@ -55,10 +62,10 @@ async def _fresh_certificates(port: Port) -> AsyncIterator[ssl.SSLContext | None
         yield None
         return
     try:
-        context = server_context(tls.certificate, tls.key, tls.client_ca)
-    except ValueError as error:  # they have changed since the configuration was read
-        raise CannotListen(f"{port.name}: {error}") from error
-    keeping = asyncio.create_task(keep_fresh(context, tls.certificate, tls.key), name="certificates")
+        context = FreshContext.of(tls.files)
+    except InvalidValue as error:  # they have changed since the configuration was read
+        raise CannotListen(f"{port.name}_tls.{error}") from error
+    keeping = asyncio.create_task(context.keep(port.look_seconds), name="certificates")
     try:
         yield context
     finally:
@@ -68,7 +75,7 @@ async def _fresh_certificates(port: Port) -> AsyncIterator[ssl.SSLContext | None
 
 async def _bind(runner: BaseRunner, port: Port, context: ssl.SSLContext | None) -> None:
     site: web.BaseSite
-    endpoint, name = port.endpoint, port.name
+    endpoint = port.endpoint
     if endpoint.path:
         site = web.UnixSite(runner, endpoint.path, ssl_context=context)
     else:
@@ -80,10 +87,7 @@ async def _bind(runner: BaseRunner, port: Port, context: ssl.SSLContext | None) 
             _check_unanswered(endpoint.path)
         await site.start()
     except OSError as error:
-        # asyncio's own text says the address again.
-        known = error.errno in errno.errorcode
-        reason = os.strerror(error.errno) if error.errno and known else error.strerror or str(error)
-        raise CannotListen(f"{name}: cannot listen on {endpoint}: {reason}") from error
+        raise _cannot(port, error) from error
 
 
 def _check_unanswered(path: str) -> None:
@@ -122,18 +126,33 @@ def _identity(path: str | None) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if found else None
 
 
-def check_free(port: Port) -> None:
+def affordable(connections: int) -> int:
+    """So many connections, or as many as this process may have files for; the soft limit is raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    return max(soft - RESERVED_FILES, soft // 2)
+
+
+async def check_free(port: Port) -> None:
     """Raises `CannotListen` where somebody listens already, whom several of ours would join unnoticed."""
     endpoint = port.endpoint
     try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind(address)
-                probe.listen(1)
+        found = await asyncio.get_running_loop().create_server(
+            asyncio.Protocol, endpoint.host, endpoint.port, start_serving=False
+        )
     except OSError as error:
-        raise CannotListen(f"{port.name}: cannot listen on {endpoint}: {error.strerror or error}") from error
+        raise _cannot(port, error) from error
+    found.close()
+    await found.wait_closed()
+
+
+def _cannot(port: Port, error: OSError) -> CannotListen:
+    # asyncio's own text says the address again.
+    known = error.errno in errno.errorcode
+    reason = os.strerror(error.errno) if error.errno and known else error.strerror or str(error)
+    return CannotListen(f"{port.name}: cannot listen on {port.endpoint}: {reason}")

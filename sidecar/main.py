@@ -9,16 +9,18 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sidecar.composition import Sidecar, is_embedded
 from sidecar.infrastructure.admin.api import admin_runner
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
+from sidecar.infrastructure.connection import Bound
 from sidecar.infrastructure.http.server import data_runner
 from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, Store, connect
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
-from sidecar.listening import Port, listening
+from sidecar.listening import Port, affordable, listening
 from sidecar.reloading import Reloader
 
 #: When a connection that does not answer is closed. Decisions wait for `store.timeout_ms` only; but closing
@@ -28,6 +30,8 @@ GIVE_UP_SECONDS = 1.0
 LOOKING_CONNECTIONS = 4
 #: How long the ports stay open after the sidecar was told to stop, so that proxies notice.
 LEAVING_SECONDS = 0.5
+#: People, dashboards and Prometheus need a few.
+ADMIN_CONNECTIONS = 128
 _log = logging.getLogger("sidecar")
 
 
@@ -50,7 +54,7 @@ async def serve(
     A `worker` is one of several processes on the same ports. Raises `CannotListen`, and `StoreCannotStart`
     for the embedded store; a store elsewhere may be away.
     """
-    stop, reread = stop or _set_by(signal.SIGTERM, signal.SIGINT), _set_by(signal.SIGHUP)
+    stop, reread = stop or set_by(signal.SIGTERM, signal.SIGINT), set_by(signal.SIGHUP)
     settings = configuration.settings
     async with AsyncExitStack() as stack:
         url = (
@@ -62,8 +66,11 @@ async def serve(
         sidecar = Sidecar(configuration, counting, control, looking)
         await stack.enter_async_context(_watching(sidecar, reread))
         data, admin = ports(settings)
-        await stack.enter_async_context(listening(data_runner(sidecar.front.handle), data))
-        await stack.enter_async_context(listening(admin_runner(sidecar.admin_routes, sidecar.access), admin))
+        proxies, people = _bounds(settings, sidecar)
+        await stack.enter_async_context(listening(data_runner(sidecar.front, proxies), data))
+        await stack.enter_async_context(
+            listening(admin_runner(sidecar.admin_routes, sidecar.access, people), admin)
+        )
         sidecar.readiness.serving = True
         _log.info("serving", extra={"authz": settings.listen.authz, "admin": settings.listen.admin})
         ready()
@@ -72,6 +79,20 @@ async def serve(
         _log.info("stopping; accepted requests are answered first")
         # Answers close their connections from now on; requests that are already on them still come in.
         await asyncio.sleep(LEAVING_SECONDS)
+
+
+def _bounds(settings: Settings, sidecar: Sidecar) -> tuple[Bound, Bound]:
+    """How many connections the data port and the admin port hold."""
+    wanted = settings.listen.max_connections
+    if (fitting := affordable(wanted)) < wanted:
+        _log.warning(
+            "the limit of open files is too low for listen.max_connections",
+            extra={"wanted": wanted, "held": fitting},
+        )
+    return (
+        Bound(fitting, partial(sidecar.port_crowded, "authz")),
+        Bound(ADMIN_CONNECTIONS, partial(sidecar.port_crowded, "admin")),
+    )
 
 
 def ports(settings: Settings) -> tuple[Port, Port]:
@@ -83,7 +104,7 @@ def ports(settings: Settings) -> tuple[Port, Port]:
     )
 
 
-def _set_by(*numbers: signal.Signals) -> asyncio.Event:
+def set_by(*numbers: signal.Signals) -> asyncio.Event:
     """An event that these signals set, instead of ending the process."""
     event = asyncio.Event()
     for number in numbers:

@@ -14,45 +14,52 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import Process
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from prometheus_client.multiprocess import mark_process_dead
 
+import sidecar
 from sidecar.composition import is_embedded
 from sidecar.infrastructure.child_process import dies_with_us
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.listening import check_free
-from sidecar.main import ports, store_url
+from sidecar.main import ports, set_by, store_url
 
 #: Seconds before a process that died is started again: doubled by each that does not live that long.
 BACKOFF_SECONDS = (0.1, 5.0)
-#: What a process may take to end: it leaves, and answers what it has accepted.
-STOP_SECONDS = 15.0
+#: What a process may take to end: it leaves, and each port answers what it has accepted.
+STOP_SECONDS = 25.0
 #: Where the metrics of all processes are; read by the library when it is imported.
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+#: Which of the files there are whose: those of a process that died are taken over by the one in its place.
+METRICS_NAME = "SIDECAR_WORKER"
+_METRICS_PREFIX = "sidecar-metrics-"
 _log = logging.getLogger("sidecar.workers")
 
 
 async def supervise(configuration: Configuration, file: Path) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code, that of a process that cannot start at all.
+    """Run until SIGTERM or SIGINT; returns the exit code.
 
     Raises `CannotListen`, and `StoreCannotStart` for the embedded store.
     """
-    settings = configuration.settings
+    settings, stop = configuration.settings, set_by(signal.SIGTERM, signal.SIGINT)
     for port in ports(settings):
-        check_free(port)
+        await check_free(port)
     with _metrics_folder() as folder:
         if not is_embedded(settings):
-            return await _Workers(settings.workers, file, folder, None).run()
+            return await _Workers(file, folder, None, stop).run(settings.workers)
         async with store_url(settings) as url:
-            return await _Workers(settings.workers, file, folder, url).run()
+            return await _Workers(file, folder, url, stop).run(settings.workers)
 
 
 @contextmanager
 def _metrics_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="sidecar-metrics-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_METRICS_PREFIX))
+    except FileNotFoundError:  # a container's disk may be read-only; what it shares in memory is not
+        folder = Path(tempfile.mkdtemp(prefix=_METRICS_PREFIX, dir="/dev/shm"))
     try:
         yield folder
     finally:
@@ -60,58 +67,56 @@ def _metrics_folder() -> Iterator[Path]:
 
 
 class _Workers:
-    def __init__(self, number: int, file: Path, folder: Path, store: str | None) -> None:
-        self._number = number
-        self._command = [sys.executable, "-m", "sidecar", "serve", "-c", str(file), "--worker"]
+    """What is wrong with configuration, addresses or store was found before any of them is started.
+
+    So none is given up: one that cannot start is tried again, less and less often. The file may have been
+    broken since, and the others go on with the last good one.
+    """
+
+    def __init__(self, file: Path, folder: Path, store: str | None, stopping: asyncio.Event) -> None:
+        self._command = [*_python(), "-m", "sidecar", "serve", "-c", str(file), "--worker"]
         self._command += ["--store", store] if store else []
         self._folder = folder
         self._running: dict[int, Process] = {}
-        self._stopping = asyncio.Event()
+        self._stopping = stopping
 
-    async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, self._tell, signal.SIGHUP)
-        _log.info("starting", extra={"workers": self._number})
-        keeping = [asyncio.create_task(self._keep(index)) for index in range(self._number)]
-        stopped = asyncio.create_task(self._stopping.wait())
-        done, _ = await asyncio.wait([*keeping, stopped], return_when=asyncio.FIRST_COMPLETED)
-        self._stopping.set()
-        self._tell(signal.SIGTERM)
-        codes = await asyncio.gather(*keeping)
-        stopped.cancel()
-        return max(codes) if done - {stopped} else 0
+    async def run(self, number: int) -> int:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reread)
+        _log.info("starting", extra={"workers": number})
+        await asyncio.gather(*(self._keep(index) for index in range(number)))
+        _log.info("all workers have ended")
+        return 0
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _reread(self) -> None:
         for process in self._running.values():
             if process.returncode is None:
-                process.send_signal(number)
+                process.send_signal(signal.SIGHUP)
 
-    async def _keep(self, index: int) -> int:
-        """Keeps one process running; returns the exit code of one that says that it cannot."""
+    async def _keep(self, index: int) -> None:
         pause, last = BACKOFF_SECONDS
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self._run_once(index)
             if self._stopping.is_set():
-                break
-            if 0 < code < 5:  # the configuration, an address or the store: another attempt fails as well
-                return code
+                return
             if time.monotonic() - started > last:
                 pause = BACKOFF_SECONDS[0]
-            _log.error("a worker died", extra={"status": code, "restart_in_seconds": pause})
-            try:
-                async with asyncio.timeout(pause):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pause = min(2 * pause, last)
-        return 0
+            _log.error("a worker died", extra={"worker": index, "status": code, "restart_in_seconds": pause})
+            await self._pause(pause)
+            pause = min(2 * pause, last)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
 
     async def _run_once(self, index: int) -> int:
-        environment = {**os.environ, METRICS_FOLDER: str(self._folder)}
+        """From its start to its end; returns its exit code."""
+        own = {METRICS_FOLDER: str(self._folder), METRICS_NAME: str(index)}
         process = await asyncio.create_subprocess_exec(
-            *self._command, env=environment, preexec_fn=dies_with_us(), start_new_session=True
+            *self._command, env={**os.environ, **own}, preexec_fn=_before_exec(), start_new_session=True
         )
         self._running[index] = process
         waiting = asyncio.create_task(process.wait())
@@ -119,12 +124,35 @@ class _Workers:
         try:
             await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
-                process.terminate()
-                await asyncio.wait([waiting], timeout=STOP_SECONDS)
-            if not waiting.done():
-                _log.error("a worker does not end and is killed", extra={"pid": process.pid})
-                process.kill()
+                await _end(process, waiting)
             return await waiting
         finally:
             stopping.cancel()
-            mark_process_dead(process.pid, path=str(self._folder))  # type: ignore[no-untyped-call]
+            # Of what it said about now, nothing holds any more; what it counted stays.
+            mark_process_dead(str(index), path=str(self._folder))  # type: ignore[no-untyped-call]
+
+
+async def _end(process: Process, waiting: "asyncio.Task[int]") -> None:
+    process.terminate()
+    await asyncio.wait([waiting], timeout=STOP_SECONDS)
+    if not waiting.done():
+        _log.error("a worker does not end and is killed", extra={"pid": process.pid})
+        process.kill()
+
+
+def _python() -> list[str]:
+    """Python, which is not to import what lies about in the working directory, unless that is us."""
+    here = Path(sidecar.__file__).parents[1]
+    return [sys.executable, *(["-P"] if here != Path.cwd() else [])]
+
+
+def _before_exec() -> Callable[[], None]:
+    die = dies_with_us()
+
+    def prepare() -> None:
+        # Until a process listens to it, a SIGHUP would end it; it is about to read the files anyway.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if die:
+            die()
+
+    return prepare

@@ -101,8 +101,8 @@ def alive(pid: int) -> bool:
 class StoreServer:
     """A real Redis or Valkey with nothing in it, on a Unix socket, or on a free TCP port of 127.0.0.1.
 
-    `settings` are names and values of redis.conf. A context manager, or `start`, `stop` and at last `remove`;
-    started again it has the same address and data directory.
+    `settings` are names and values of redis.conf; with a `tls-cert-file` the port speaks TLS only. A context
+    manager, or `start`, `stop` and at last `remove`; started again it has the same address and directory.
     """
 
     def __init__(self, binary: Path, *, tcp: bool = False, settings: Mapping[str, str] | None = None) -> None:
@@ -136,7 +136,9 @@ class StoreServer:
             time.sleep(0.01)
 
     def _command(self) -> list[str]:
-        settings = {"port": str(self.port), "bind": "127.0.0.1", "save": "", "dir": str(self.directory)}
+        is_tls = "tls-cert-file" in self._settings
+        ports = {"port": "0", "tls-port": str(self.port)} if is_tls else {"port": str(self.port)}
+        settings = ports | {"bind": "127.0.0.1", "save": "", "dir": str(self.directory)}
         settings |= {"unixsocket": str(self.socket), "logfile": "log"} | self._settings
         return [str(self._binary), *(part for name in settings for part in (f"--{name}", settings[name]))]
 

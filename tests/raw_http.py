@@ -43,6 +43,11 @@ class Connection:
         )
         self._received = b""
 
+    @property
+    def local_port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 

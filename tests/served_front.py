@@ -68,7 +68,7 @@ class Served:
         self.evaluator.rule_set = RuleSet(CLIENTS, Policy(default_client="c"))
         self.rates = UserRates(self.store, self.watcher, Searches(self.store), self.without_store)
         self.front = Front(self.evaluator, self.rates, self.readiness, self.watcher)
-        self.runner = data_runner(self.front.handle)
+        self.runner = data_runner(self.front)
         self.port = 0
 
     async def ask(self, method: str, target: str, headers: Headers = (), body: bytes | None = None) -> Reply:

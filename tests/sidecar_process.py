@@ -2,10 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -45,11 +46,14 @@ class SidecarProcess:
 
     `config` is what stands in the file, completed by what is the same for all tests: `listen` with two free
     ports, an embedded store in `directory`, time enough for it, two admin keys (`ADMIN`, `VIEWER`).
-    Started again it has the same ports, file and store.
+    Started again it has the same ports, file and store. `variables` stand in its environment.
     """
 
-    def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, directory: Path, config: Mapping[str, Any], *, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._config = _completed(config, directory)
+        self._variables = variables or {}
         self.port = _port(self._config["listen"]["authz"])
         self.admin_port = _port(self._config["listen"]["admin"])
         self.file = directory / "sidecar.yaml"
@@ -63,7 +67,7 @@ class SidecarProcess:
             self._process = subprocess.Popen(
                 command("serve", "-c", self.file),
                 cwd=self.file.parent,
-                env=environment(),
+                env=environment(**self._variables),
                 stdout=log,
                 stderr=log,
             )
@@ -102,8 +106,24 @@ class SidecarProcess:
         entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return [entry for entry in entries if entry["message"] == message]
 
-    def stop(self) -> None:
-        """SIGTERM; fails if it does not end well in time, or logged that something failed inside."""
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def ended(self) -> int:
+        """Its exit code, when it has ended by itself."""
+        assert self._process is not None
+        code = self._process.wait(PATIENCE_SECONDS)
+        self._process = None
+        return code
+
+    @property
+    def errors(self) -> set[str]:
+        """The messages of all errors in the log."""
+        entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        return {entry["message"] for entry in entries if entry["level"] == "ERROR"}
+
+    def stop(self, *, expected: Collection[str] = ()) -> None:
+        """SIGTERM; fails if it does not end well in time, or logged an error that is not `expected`."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -114,7 +134,7 @@ class SidecarProcess:
         self._process = None
         if (
             code != 0
-            or '"level": "ERROR"' in self.log
+            or self.errors - set(expected)
             or "Traceback" in self.log
             or "ResourceWarning" in self.log
         ):

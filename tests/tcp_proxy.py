@@ -12,13 +12,13 @@ from tests.parts import until
 class TcpProxy:
     """Passes bytes on between whoever connects to `port` of 127.0.0.1 and `target_port` there.
 
-    Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait, and
-    after `slow_replies()` for so long; after `drop_replies()` the connection is closed in the place of each,
-    after `tear_replies()` it is reset in the middle of each. Without a `port`, it is a free one.
+    Requests always pass. Replies do at first and after `pass_replies()`; after `hold_replies()` they wait,
+    and after `slow_replies()` for so long; after `drop_replies()` the connection is closed in the place of
+    each, after `tear_replies()` it is reset in the middle of each. Without a `port`, it is a free one.
     """
 
     def __init__(self, target_port: int, *, port: int = 0) -> None:
-        self._target_port = target_port
+        self.target_port = target_port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Event()
@@ -86,7 +86,7 @@ class TcpProxy:
         self.open += 1
         to_server = None
         try:
-            server, to_server = await asyncio.open_connection("127.0.0.1", self._target_port)
+            server, to_server = await asyncio.open_connection("127.0.0.1", self.target_port)
             requests = asyncio.create_task(self._requests(client, to_server))
             replies = asyncio.create_task(self._replies(server, to_client))
             try:

@@ -2,7 +2,8 @@
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from types import TracebackType
@@ -57,7 +58,7 @@ class ClusterServers:
             ask(server, "CLUSTER", "ADDSLOTS", *range(first, end))
         for number, server in enumerate(self.servers[self._primaries :]):
             follow(server, identity(primaries[number % self._primaries]))
-        wait(lambda: all(map(self._is_complete, self.servers)), "the cluster is formed")
+        wait(self.is_complete, "the cluster is formed")
 
     def primary_of(self, tag: str) -> StoreServer:
         """Whoever has the keys with this hash tag, as most of those who are there see it."""
@@ -71,9 +72,29 @@ class ClusterServers:
         slot = key_slot(tag.encode())
         return all(self._owner(server, slot) == owner.port for server in self.servers)
 
+    def give(self, tag: str, owner: StoreServer) -> None:
+        """Says to everybody who is a primary that this one has the slot now, to the new owner first."""
+        slot = key_slot(tag.encode())
+        primaries = [server for server in self.servers if "master" in myself(server)]
+        for server in (owner, *(one for one in primaries if one is not owner)):
+            ask(server, "CLUSTER", "SETSLOT", slot, "NODE", identity(owner))
+
+    @contextmanager
+    def joined(self, binary: Path) -> Iterator[StoreServer]:
+        """With one server more, which has no slots."""
+        with _ClusterServer(binary, {"bind": self._host}) as server:
+            for other in self.servers:
+                ask(server, "CLUSTER", "MEET", self._host, other.port)
+            known = identity(server)
+            wait(lambda: all(known in nodes(one) for one in self.servers), "it is known")
+            wait(lambda: "cluster_state:ok" in ask(server, "CLUSTER", "INFO").decode(), "it is well")
+            yield server
+            for other in self.servers:
+                ask(other, "CLUSTER", "FORGET", known)
+
     def replica_of(self, primary: StoreServer) -> StoreServer:
         wanted = identity(primary)
-        return next(server for server in self.servers if f" slave {wanted} " in myself(server))
+        return next(server for server in self.servers if f"slave {wanted} " in myself(server))
 
     def remove(self) -> None:
         for server in self.servers:
@@ -102,10 +123,14 @@ class ClusterServers:
                 return int(primary[1])
         return None
 
-    def _is_complete(self, server: StoreServer) -> bool:
+    def is_complete(self) -> bool:
+        """Whether each of them says that all is well with all."""
+        return all(map(self._sees_all, self.servers))
+
+    def _sees_all(self, server: StoreServer) -> bool:
         is_well = "cluster_state:ok" in ask(server, "CLUSTER", "INFO").decode()
         named = {owner[1] for _, _, *owners in slots(server) for owner in owners}
-        return is_well and named == {server.port for server in self.servers}
+        return is_well and (len(self.servers) == 1 or named == {one.port for one in self.servers})
 
 
 class _ClusterServer(StoreServer):
@@ -122,7 +147,8 @@ class _ClusterServer(StoreServer):
 
 
 class SentinelServers:
-    """A primary, its replicas, and three sentinels that agree by two; `more` is written into their files."""
+    """A primary, its replicas, and three sentinels that agree by two; `more` is written into
+    their files, `password` what is said to them."""
 
     def __init__(
         self,
@@ -131,7 +157,9 @@ class SentinelServers:
         replicas: int = 2,
         settings: Mapping[str, str] | None = None,
         more: str = "",
+        password: str | None = None,
     ) -> None:
+        self._password = password
         self.primary, *self.replicas = (
             StoreServer(binary, tcp=True, settings={**_AT_ONCE, **(settings or {})})
             for _ in range(1 + replicas)
@@ -149,11 +177,15 @@ class SentinelServers:
 
     def start(self) -> None:
         """Returns when the sentinels know each other and all replicas."""
-        for server in [*self.servers, *self.sentinels]:
+        for server in self.servers:
             server.start()
         for replica in self.replicas:
             ask(replica, "REPLICAOF", "127.0.0.1", self.primary.port)
-        wait(lambda: all(map(self._is_complete, self.sentinels)), "the sentinels are ready")
+        # Before the sentinels come, who ask the primary for its replicas only each ten seconds.
+        wait(lambda: all(map(is_linked, self.replicas)), "the replicas follow their primary")
+        for sentinel in self.sentinels:
+            sentinel.start()
+        wait(self.is_complete, "the sentinels are ready")
 
     def current(self) -> StoreServer:
         """The primary, by the first sentinel."""
@@ -177,8 +209,12 @@ class SentinelServers:
     ) -> None:
         self.remove()
 
-    def _is_complete(self, sentinel: StoreServer) -> bool:
-        flat = ask(sentinel, "SENTINEL", "MASTER", NAME)
+    def is_complete(self) -> bool:
+        """Whether each sentinel says that all is well with all."""
+        return all(map(self._sees_all, self.sentinels))
+
+    def _sees_all(self, sentinel: StoreServer) -> bool:
+        flat = ask(sentinel, "SENTINEL", "MASTER", NAME, password=self._password)
         state = dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else flat
         number = {_text(name): _text(value) for name, value in state.items()}
         return (number["num-slaves"], number["num-other-sentinels"], number["flags"]) == (
@@ -204,10 +240,24 @@ class _SentinelServer(StoreServer):
         return [str(self._binary), str(self._file), "--sentinel"]
 
 
-def ask(server: StoreServer, *words: str | int) -> Any:
+def ask(server: StoreServer, *words: str | bytes | int, password: str | None = None) -> Any:
     """One command over its Unix socket."""
-    with Redis(unix_socket_path=str(server.socket)) as redis:
+    with over_socket(server, password) as redis:
         return redis.execute_command(*words)
+
+
+def over_socket(server: StoreServer, password: str | None = None) -> Redis:
+    return Redis(unix_socket_path=str(server.socket), password=password)
+
+
+def is_linked(replica: StoreServer) -> bool:
+    return b"master_link_status:up" in _info(replica)
+
+
+def _info(server: StoreServer) -> bytes:
+    with over_socket(server) as redis:
+        redis.response_callbacks.pop("INFO", None)
+        return bytes(redis.execute_command("INFO", "replication"))
 
 
 def wait(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
@@ -225,9 +275,13 @@ def identity(server: StoreServer) -> str:
 
 def myself(server: StoreServer) -> str:
     """The line of `CLUSTER NODES` about the server itself."""
+    return next((line for line in nodes(server).splitlines() if "myself" in line), "")
+
+
+def nodes(server: StoreServer) -> str:
+    """`CLUSTER NODES`; nothing of one that is not there."""
     try:
-        with Redis(unix_socket_path=str(server.socket)) as redis:
-            return next(line for line in _nodes(redis) if "myself" in line)
+        return _text(ask(server, "CLUSTER", "NODES"))
     except RedisError:
         return ""
 
@@ -235,7 +289,7 @@ def myself(server: StoreServer) -> str:
 def slots(server: StoreServer) -> list[Any]:
     """`CLUSTER SLOTS`; nothing of one that is not there."""
     try:
-        with Redis(unix_socket_path=str(server.socket)) as redis:
+        with over_socket(server) as redis:
             redis.response_callbacks.pop("CLUSTER", None)
             return list(redis.execute_command("CLUSTER", "SLOTS"))
     except RedisError:
@@ -253,11 +307,6 @@ def follow(server: StoreServer, primary: str) -> None:
         return True
 
     wait(replicates, "a replica knows its primary")
-
-
-def _nodes(redis: Redis) -> list[str]:
-    written = redis.execute_command("CLUSTER", "NODES")  # type: ignore[no-untyped-call]
-    return _text(written).splitlines()
 
 
 def _text(stored: Any) -> str:

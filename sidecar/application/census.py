@@ -1,27 +1,34 @@
 """How many identifiers each rule counts, about: a caller that rotates session ids must not fill the store.
 
-What requests bring is noted in memory and told to the store once a second, which keeps an approximate count
-per rule, of all processes. Many of them are an alarm; a rule may have a cap, above which an identifier that
-has no counter yet is counted by its address instead.
+Who was counted is noted in memory and told to the store once a second, which keeps an approximate count per
+rule, of all processes. Many of them are an alarm; a rule may have a cap, above which an identifier that has no
+counter yet is counted by its address instead. Until the store has said that there are too many, a process
+knows its own: no interval brings more new counters than the cap, for each process, or than `MAX_SEEN`.
+
+Who is refused is not noted: nothing was begun for it. So whoever an `ip` rule refuses does not make a rule
+of sessions crowded. But a newcomer that is refused because the rule is crowded keeps it so.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sidecar.application.ports import CounterStore, StoreUnavailable
-from sidecar.domain.decision import Check
-from sidecar.domain.identity import EVERYONE, fallback_to_address
+from sidecar.domain.decision import Check, Counted
+from sidecar.domain.identity import EVERYONE, fallback_to_address, is_fallback
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.rule import Rule
 from sidecar.domain.ruleset import RuleSet
 
 INTERVAL_SECONDS = 1.0
-#: Identifiers of one rule that are noted within an interval; of more, enough are known.
-MAX_SEEN = 5000
+#: Identifiers of one rule that are noted within an interval, and of all rules; of more, enough are known.
+MAX_SEEN, MAX_SEEN_OF_ALL = 5000, 100_000
 #: Rules that are told of within an interval; of more, the others come next.
 MAX_RULES = 200
+#: Fewer again is what is below this part of the alarm: a number that goes up and down is one alarm.
+CALM = 0.9
 _log = logging.getLogger("sidecar.identifiers")
 
 RuleKey = tuple[str, str]
@@ -48,20 +55,35 @@ class Census:
         self._counters = counters
         self._news = news
         self._noted: dict[RuleKey, _Noted] = {}
+        #: How many identifiers stand there.
+        self._seen = 0
         #: Rules with more identifiers than their own cap.
         self._crowded: set[RuleKey] = set()
 
     def checks(self, checks: list[Check], request: RequestMetadata) -> list[Check]:
-        """The checks, with another identifier for newcomers of crowded rules; and who it is, is noted."""
-        for check in checks:
-            self._note(check)
+        """The checks, with another identifier for newcomers of crowded rules."""
         if not self._crowded:
             return checks
         address = fallback_to_address(request.address, self.rule_set.policy.identity)
-        return [
-            replace(check, instead=address) if (check.client_id, check.rule.id) in self._crowded else check
-            for check in checks
-        ]
+        return [replace(check, instead=address) if self._is_open(check) else check for check in checks]
+
+    def _is_open(self, check: Check) -> bool:
+        """Whether the check may be of any number of identifiers, in a crowded rule.
+
+        Those that the rule itself names, and those that stand in for missing ones, are not so many.
+        """
+        return (
+            (check.client_id, check.rule.id) in self._crowded
+            and check.limit == check.rule.limit
+            and check.identifier != EVERYONE
+            and not is_fallback(check.identifier)
+        )
+
+    def counted(self, checks: Sequence[Check], counted: Counted) -> None:
+        """These were charged, or refused."""
+        for check, usage in zip(checks, counted.usages, strict=True):
+            if usage.fits if counted.admitted else check.instead and not usage.fits:
+                self._note(check)
 
     def _note(self, check: Check) -> None:
         if check.identifier == EVERYONE:
@@ -70,8 +92,13 @@ class Census:
         if (noted := self._noted.get(key)) is None:
             noted = self._noted[key] = _Noted(check.rule)
         noted.rule = check.rule
-        if len(noted.seen) < MAX_SEEN:
+        before = len(noted.seen)
+        if before < MAX_SEEN and self._seen < MAX_SEEN_OF_ALL:
             noted.seen.add(check.identifier)
+            if len(noted.seen) > before:
+                self._seen += 1
+                if before == check.rule.max_identifiers:
+                    self._crowded.add(key)
 
     async def run(self) -> None:
         """Tell the store, again and again, until cancelled."""
@@ -92,26 +119,28 @@ class Census:
             await self._taken(key, noted)
 
     async def _taken(self, key: RuleKey, noted: _Noted) -> None:
-        client_id, rule_id = key
         seen, noted.seen = noted.seen, set()
-        resets = self.rule_set.resets(client_id, rule_id)
+        rule, resets = noted.rule, self.rule_set.resets(*key)
         try:
-            number = await self._counters.live_identifiers(client_id, noted.rule, resets, seen)
+            number = await self._counters.live_identifiers(key[0], rule, resets, seen)
         except StoreUnavailable:
-            noted.seen = seen if not noted.seen else noted.seen
+            noted.seen, seen = (seen, set()) if not noted.seen else (noted.seen, seen)
             raise
-        self._news.live_identifiers(client_id, rule_id, number)
+        finally:
+            self._seen -= len(seen)
+        self._news.live_identifiers(*key, number)
         self._judge(key, noted, number)
         if not number and not noted.seen:
             del self._noted[key]
 
     def _judge(self, key: RuleKey, noted: _Noted, number: int) -> None:
         most = noted.rule.max_identifiers
-        if most is not None and number > most:
+        if most is not None and max(number, len(noted.seen)) > most:
             self._crowded.add(key)
         else:
             self._crowded.discard(key)
-        many = number > min(self.alarm, most or self.alarm)
+        threshold = min(self.alarm, most or self.alarm)
+        many = number > (threshold * CALM if noted.many else threshold)
         if many is not noted.many:
             noted.many = many
             extra = {"client": key[0], "rule": key[1], "identifiers": number, "max_identifiers": most}

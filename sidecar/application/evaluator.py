@@ -1,11 +1,18 @@
 """The main path: a request in, a decision out."""
 
+import asyncio
+import logging
+from asyncio import Future, ensure_future
+from collections.abc import Callable
+
 from sidecar.application.census import Census
 from sidecar.application.failure import WithoutStore, not_known_yet
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
-from sidecar.domain.decision import Check, Decision, decide
+from sidecar.domain.decision import Check, Counted, Decision, decide
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.ruleset import RuleSet
+
+_log = logging.getLogger("sidecar.decisions")
 
 
 class RateLimitEvaluator:
@@ -20,20 +27,38 @@ class RateLimitEvaluator:
         self._counters = counters
         self._observer = observer
 
-    async def evaluate(self, request: RequestMetadata) -> Decision:
-        """Always a decision: a store that is away is one of the things decided about."""
-        checks = self.rule_set.checks_for(request)
-        decision = checks if isinstance(checks, Decision) else await self._count(checks, request)
-        if not_known_yet(decision, self.rule_set):
-            decision = self._without_store.decide(())
-        self._observer.decided(request, decision)
-        return decision
+    def decide(self, request: RequestMetadata, then: Callable[[Decision], None]) -> None:
+        """Calls `then` with the decision, at once or when the store has answered.
 
-    async def _count(self, checks: list[Check], request: RequestMetadata) -> Decision:
-        checks = self._census.checks(checks, request)
+        Always a decision: a store that is away is one of the things decided about.
+        """
+        checks = self.rule_set.checks_for(request)
+        if not isinstance(checks, Decision):
+            self._count(self._census.checks(checks, request), request, then)
+            return
+        if not_known_yet(checks, self.rule_set):
+            checks = self._without_store.decide(())
+        self._observer.decided(request, checks)
+        then(checks)
+
+    async def evaluate(self, request: RequestMetadata) -> Decision:
+        """The same for callers that wait."""
+        decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        self.decide(request, lambda decision: None if decided.done() else decided.set_result(decision))
+        return await decided
+
+    def _count(self, checks: list[Check], request: RequestMetadata, then: Callable[[Decision], None]) -> None:
         charge = request.cost > 0
-        try:
-            counted = await self._counters.hit(checks, charge=charge)
-        except StoreUnavailable:
-            return self._without_store.decide(checks, charge=charge)
-        return decide(checks, counted)
+
+        def answered(counted: Future[Counted]) -> None:
+            try:
+                decision = decide(checks, counted.result())
+            except StoreUnavailable:
+                decision = self._without_store.decide(checks, charge=charge)
+            except Exception:  # whatever it is, the request waits for a decision
+                _log.exception("a request could not be counted")
+                decision = self._without_store.decide(checks, charge=charge)
+            self._observer.decided(request, decision)
+            then(decision)
+
+        ensure_future(self._counters.hit(checks, charge=charge)).add_done_callback(answered)

@@ -1,6 +1,6 @@
 """What the application needs of the outside, as protocols: the store, and someone who watches."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ class StoreUnavailable(Exception):
 class CounterStore(Protocol):
     """Where counters live. Owns the clock: microseconds since the epoch, one reading per call."""
 
-    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
+    def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Awaitable[Counted]:
         """Decide all checks (1 to 64) of one request in one atomic step, all or nothing.
 
         If every enforcing check fits, each is charged its cost, and then each shadow check that fits; if one

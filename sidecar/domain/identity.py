@@ -144,6 +144,11 @@ def fallback_to_address(address: Address | None, options: IdentityOptions) -> st
 FALLBACK_SHARED = "~shared"
 
 
+def is_fallback(identifier: str) -> bool:
+    """Whether it stands in for one that was missing."""
+    return identifier.startswith("~")
+
+
 def shown_identifier(identifier_type: str | tuple[str, ...] | None, text: str) -> str:
     """An identifier's text as people may see it: secrets as eight digits of their hash."""
     kinds = identifier_types(identifier_type)

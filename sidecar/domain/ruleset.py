@@ -4,7 +4,7 @@ A `RuleSet` is immutable and swapped whole. Finding the rules of a request costs
 with 10,000 (`route_index.py` says what it does grow with).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from sidecar.domain.client_rules import ALL_RULES, MAX_CHECKS, ClientRules, Poli
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.route import canonical_path
-from sidecar.domain.rule import Client
+from sidecar.domain.rule import Client, Rule
 
 __all__ = ["ALL_RULES", "MAX_CHECKS", "Explanation", "FoundBy", "Policy", "RuleSet", "RuleTrace"]
 
@@ -75,6 +75,11 @@ class RuleSet:
     def resets(self, client_id: str, rule_id: str) -> int:
         """How often this rule's counters were reset."""
         return resets_of(self._resets, client_id, rule_id)
+
+    def counting_rules(self) -> Iterator[tuple[str, Rule]]:
+        """All rules that count, each with its client's id."""
+        for client_id, rules in self._clients.items():
+            yield from ((client_id, rule) for rule in rules.client.rules if rule.counts)
 
     def checks_for(self, request: RequestMetadata) -> list[Check] | Decision:
         """The checks that the store has to count (at most 64), or the decision where nothing is counted."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from redis import Redis
 
+from sidecar.domain.identity import EVERYONE
 from tests.parts import StoreServer, require
 from tests.raw_http import request
 from tests.sidecar_process import SidecarProcess, environment
@@ -24,7 +25,7 @@ from tests.store_proxy import StoreProxy
 CLIENTS = ("allow", "deny", "local")
 #: Of the client `local`, in a second; the others may have as many as they like.
 LIMIT = 10
-#: No interval of this length ends while anything runs, but at the end of one in decades.
+#: Nothing is given back while anything runs.
 YEAR = 31_536_000
 #: As the embedded store has it: what was answered was written, if not yet to the disk itself.
 AOF = {"appendonly": "yes", "appendfsync": "everysec"}
@@ -74,9 +75,9 @@ class Scene:
         assert self._way is not None
         return self._way
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals, pid: int = 0) -> None:
         """To the store."""
-        os.kill(self.store.pid, number)
+        os.kill(pid or self.store.pid, number)
 
     def tell(self, *words: str | int) -> Any:
         """One command to the store, past the way to it."""
@@ -107,7 +108,7 @@ class Scene:
         found: dict[str, dict[int, int]] = {word: {} for word in CLIENTS}
         with self._direct() as redis:
             for word, counts in found.items():
-                keys = list(redis.scan_iter(f"rl:v1:{{{word}}}:each:*", count=10_000))
+                keys = list(redis.scan_iter(f"rl:v1:{{{word}}}:each:*:=*", count=10_000))
                 values = redis.mget(keys) if keys else []
                 for key, value in zip(keys, values, strict=True):
                     counts[int(key.rpartition("=")[2])] = int(value.partition(":")[2])
@@ -116,7 +117,7 @@ class Scene:
     def together(self, word: str) -> int:
         """What the counter says that all requests of a client share."""
         with self._direct() as redis:
-            keys = list(redis.scan_iter(f"rl:v1:{{{word}}}:all:*", count=10_000))
+            keys = list(redis.scan_iter(f"rl:v1:{{{word}}}:all:*:{EVERYONE}", count=10_000))
             return sum(int(value.partition(":")[2]) for value in redis.mget(keys)) if keys else 0
 
     @contextmanager
@@ -139,7 +140,7 @@ def scene(
             way = stack.enter_context(StoreProxy(store.port))
         at = {"url": way.url} if way else {}
         config["store"] = {**at, "timeout_ms": timeout_ms}
-        sidecar = SidecarProcess(directory, config, variables=variables or {})
+        sidecar = SidecarProcess(directory, config, variables=variables)
         stack.callback(sidecar.kill)
         sidecar.start()
         made = Scene(sidecar, store, way)

@@ -224,3 +224,44 @@ def test_evaluate_takes_a_body_of_one_mebibyte_and_no_more(
     reply = connection.ask("POST", "/v1/evaluate", {}, b"x" * size)
     assert (reply.status, reply.headers["content-type"]) == (status, "application/problem+json")
     assert connection.ask("POST", "/v1/evaluate", {}, EVALUATE).status == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        ("/authz/" + "x" * 120_000, {}),
+        ("/authz/x", {"Cookie": "a=" + "x" * 120_000}),
+        ("/authz/x", {f"X-{n}": "y" for n in range(500)}),
+        ("/authz/x" + "y" * 60_000, {f"X-{n}": "y" * 1000 for n in range(150)}),
+    ],
+    ids=["target", "header", "headers", "together"],
+)
+def test_what_proxies_pass_on_is_taken(
+    connection: Connection, caller: dict[str, str], target: str, headers: dict[str, str]
+) -> None:
+    """128 kB for each line, 512 headers, 256 kB together: more than a proxy lets through."""
+    assert used(connection.ask("GET", target, {**caller, **headers})) == 1
+    in_step(connection, caller, 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        ("/authz/" + "x" * 140_000, {}),
+        ("/authz/x", {"Cookie": "a=" + "x" * 140_000}),
+        ("/authz/x", {f"X-{n}": "y" for n in range(600)}),
+        ("/authz/x", {f"X-{n}": "y" * 120_000 for n in range(10)}),
+    ],
+    ids=["target", "header", "headers", "together"],
+)
+def test_what_is_beyond_that_is_a_400(
+    sidecar: SidecarProcess, caller: dict[str, str], target: str, headers: dict[str, str]
+) -> None:
+    """Or, where more was sent than is read, a closed connection; the next one is served."""
+    with Connection(sidecar.port) as connection:
+        try:
+            assert connection.ask("GET", target, {**caller, **headers}).status == 400
+        except OSError:
+            pass
+        assert connection.closed()
+    assert used(sidecar.ask("GET", "/authz/x", caller)) == 1

@@ -19,6 +19,7 @@ from sidecar.infrastructure.admin.docs import DocsRoutes
 from sidecar.infrastructure.admin.explain import ExplainRoutes
 from sidecar.infrastructure.admin.operations import OperationRoutes
 from sidecar.infrastructure.admin.rate import RateRoutes
+from sidecar.infrastructure.connection import Bound
 from tests.sidecar_process import ADMIN, VIEWER, SidecarProcess, environment
 
 KEYS = [
@@ -117,7 +118,7 @@ def test_the_document_has_every_route_of_the_router_and_no_other(document: Any) 
     )
     routed = {
         (route.method, route.resource.canonical)
-        for route in admin_runner(served, Access()).app.router.routes()
+        for route in admin_runner(served, Access(), Bound()).app.router.routes()
         if route.resource and route.method not in ("HEAD", "*")
     }
     assert set(operations(document)) == routed

@@ -44,9 +44,13 @@ def connection_manager(configuration: Any) -> Any:
     return configuration["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
 
 
+def virtual_host(configuration: Any) -> Any:
+    return connection_manager(configuration)["route_config"]["virtual_hosts"][0]
+
+
 def route(configuration: Any) -> Any:
     """What the one route does."""
-    return connection_manager(configuration)["route_config"]["virtual_hosts"][0]["routes"][0]["route"]
+    return virtual_host(configuration)["routes"][0]["route"]
 
 
 def service(configuration: Any) -> Any:

@@ -1,18 +1,16 @@
 """What a caller writes to be counted as somebody else, or not at all, a thousand times with other values.
 
-Each lie is the headers of one request. None may find a counter of its own: the laboratory of `CONFIG` has only
-rules that nobody but the proxy can say anything for, and a client without limits for who gets at it.
+Each lie is the headers of one request. None may find a counter of its own: in `CONFIG` every rule comes down
+to the address, and there is no limit for whoever gets at another route, method or host.
 """
 
 import base64
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.proxies.lab import HOUR, Lab
-from tests.proxies.process import PROXY_PORT
-from tests.raw_http import Connection
+from tests.raw_http import request
 
 Fields = list[tuple[str, str]]
 
@@ -150,7 +148,10 @@ class Told(NamedTuple):
 
 
 def tell(lab: Lab, requests: int) -> list[Told]:
-    """So many requests on kept connections, each with another lie than the one before."""
+    """So many requests, on one connection as long as the proxy keeps it, each with other values.
+
+    Every route is asked with every lie, and every lie with every query.
+    """
     told: list[Told] = []
     connection = lab.connect()
     for n in range(requests):
@@ -164,20 +165,23 @@ def tell(lab: Lab, requests: int) -> list[Told]:
     return told
 
 
-def statuses(told: Sequence[Told]) -> Counter[int]:
-    return Counter(each.status for each in told)
-
-
 def hostile(n: int) -> dict[str, Fields]:
-    """Values that are hard to read, as latin-1 text of the bytes that are sent; other ones for each `n`."""
+    """Lies that are hard to read, as latin-1 text of the bytes that are sent; other ones for each `n`."""
     forged = ("X-Forwarded-For", "X-Client-Ip", "X-Real-IP", "X-User-Id", "X-JWT-Payload", "Forwarded")
     long = f"{_address(n)}, " * 1000
     return {
         "no UTF-8": [(name, f"\xff\xfe\x80{_address(n)}") for name in forged],
         "empty": [(name, "") for name in (*forged, "X-Session-Id", "X-Api-Key")],
         "8 kB": [(name, long[: 8000 + n]) for name in forged],
-        "100 lines": [("X-Forwarded-For", _address(n + line)) for line in range(100)],
+        "100 addresses": [("X-Forwarded-For", _address(n + line)) for line in range(100)],
         "100 sessions": [("X-Session-Id", f"{n}-{line}") for line in range(100)],
         "control characters": [(name, f"\x01{_address(n)}\x7f") for name in forged],
-        "separators": [(name, f"{n}:a|b;c=\"d\" {{e}} %00%0d%0a$(f)") for name in forged],
+        "separators": [(name, f'{n}:a|b;c="d" {{e}} %00%0d%0a$(f)') for name in forged],
     }
+
+
+def status(lab: Lab, target: str, fields: Fields) -> int:
+    """Of one request on a connection of its own; some proxies end a refusal of theirs by closing it."""
+    with lab.connect() as connection:
+        connection.send(request("GET", target, fields))
+        return int(connection.received(12).removeprefix(b"HTTP/1.1 "))

@@ -15,11 +15,18 @@ from sidecar.infrastructure.admin.counters import CounterRoutes
 from sidecar.infrastructure.admin.data_port import DATA_PORT
 from sidecar.infrastructure.admin.docs import DocsRoutes
 from sidecar.infrastructure.admin.explain import ExplainRoutes
-from sidecar.infrastructure.admin.fallback import Everything, Runner, expect_later, expectations
+from sidecar.infrastructure.admin.fallback import (
+    Everything,
+    Runner,
+    bodies_come,
+    expect_later,
+    expectations,
+)
 from sidecar.infrastructure.admin.openapi import document
 from sidecar.infrastructure.admin.operations import OperationRoutes
 from sidecar.infrastructure.admin.rate import RateRoutes
 from sidecar.infrastructure.admin.table import Body, Operation, Parameter, Reply, Schema, Tag
+from sidecar.infrastructure.connection import Bound
 from sidecar.infrastructure.described import DescribedBody
 
 #: How long an accepted request may take after the sidecar was told to stop.
@@ -254,15 +261,15 @@ def _pages(of: DocsRoutes) -> list[Operation]:
     ]
 
 
-def admin_runner(served: Sequence[Operation], access: Access) -> web.AppRunner:
+def admin_runner(served: Sequence[Operation], access: Access, bound: Bound) -> web.AppRunner:
     docs = DocsRoutes()
     everything = [*served, *_pages(docs)]
     docs.describe(document([*everything, *DATA_PORT]))
-    application = web.Application(middlewares=[as_problems, guard(access), expectations])
+    application = web.Application(middlewares=[as_problems, guard(access), expectations, bodies_come])
     application.add_routes([operation.route(expect_later) for operation in everything])
     application.router.register_resource(Everything())
     application.on_response_prepare.append(_complete)
-    return Runner(application, access_log=None, shutdown_timeout=DRAIN_SECONDS)
+    return Runner(application, bound, access_log=None, shutdown_timeout=DRAIN_SECONDS)
 
 
 async def _complete(request: web.Request, response: web.StreamResponse) -> None:

@@ -9,7 +9,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.typedefs import Handler
 
 from sidecar.infrastructure.admin.answers import problem_answer
-from sidecar.infrastructure.connection import Connection
+from sidecar.infrastructure.connection import BODY_SECONDS, Bound, BoundedServer
 
 
 class Everything(web.DynamicResource):
@@ -57,18 +57,24 @@ async def expectations(request: web.Request, handler: Handler) -> web.StreamResp
     return await handler(request)
 
 
+@web.middleware
+async def bodies_come(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Reads the body, which the routes then find in the request: it has to be there in time."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            await request.read()
+    except TimeoutError:
+        return problem_answer(408, "the body did not come in time")
+    return await handler(request)
+
+
 class Runner(web.AppRunner):
     """Serves an application by connections of ours."""
 
+    def __init__(self, application: web.Application, bound: Bound, **options: Any) -> None:
+        super().__init__(application, **options)
+        self._bound = bound
+
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        return _Server(made.request_handler, made.request_factory, made._kwargs)
-
-
-class _Server(web.Server):
-    def __init__(self, handler: Any, request_factory: Any, options: dict[str, Any]) -> None:
-        super().__init__(handler, request_factory=request_factory)
-        self._options = options
-
-    def __call__(self) -> Connection:
-        return Connection(self, loop=asyncio.get_running_loop(), **self._options)
+        return BoundedServer(made.request_handler, made.request_factory, self._bound, made._kwargs)

@@ -4,12 +4,14 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from ipaddress import IPv6Address
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from sidecar.domain.errors import InvalidValue
 from sidecar.domain.identity import canonical_network
-from sidecar.infrastructure.certificates import server_context
+from sidecar.infrastructure.certificates import CertificateFiles
 from sidecar.infrastructure.validation import Strict
 
 NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"  # RFC 9110
@@ -110,7 +112,10 @@ Secrets = Annotated[tuple[Secret, ...], Field(min_length=1)]
 
 
 class Tls(Strict):
-    """HTTPS, and with `client_ca` for those alone who have a certificate of theirs."""
+    """HTTPS, and with `client_ca` for those alone who have a certificate of theirs.
+
+    Paths are relative to the folder of the configuration file.
+    """
 
     certificate: FilePath = Field(description="The certificate and those that it needs, a PEM file.")
     key: FilePath = Field(description="Its private key, a PEM file without a passphrase.")
@@ -120,8 +125,13 @@ class Tls(Strict):
 
     @model_validator(mode="after")
     def _loads(self) -> "Tls":
-        server_context(self.certificate, self.key, self.client_ca)
+        self.files.context()
         return self
+
+    @property
+    def files(self) -> CertificateFiles:
+        client_ca = Path(self.client_ca) if self.client_ca else None
+        return CertificateFiles(Path(self.certificate), Path(self.key), client_ca)
 
 
 class Listen(Strict):
@@ -153,12 +163,28 @@ class Listen(Strict):
         default=("proxy", "evaluate", "rate"),
         description="What the data port serves; beside it always /health and /ready.",
     )
+    max_connections: int = Field(
+        default=4096,
+        ge=16,
+        le=1_000_000,
+        description="Connections that each process holds on the data port; a new one beyond takes the place "
+        "of idle ones.",
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> "Listen":
         endpoint = self.authz_endpoint
         if self.authz == self.admin and (endpoint.path or endpoint.port):
             raise ValueError(f"authz and admin need two addresses, got {self.authz!r} for both")
+        return self
+
+    @model_validator(mode="after")
+    def _tls_on_tcp(self) -> "Listen":
+        """Who may open a Unix socket is said by its file."""
+        ports = {"authz_tls": (self.authz_endpoint, self.authz_tls)}
+        ports["admin_tls"] = (self.admin_endpoint, self.admin_tls)
+        if wrong := [(name, endpoint) for name, (endpoint, tls) in ports.items() if tls and endpoint.path]:
+            raise InvalidValue((name, f"belongs to host:port, not to {endpoint}") for name, endpoint in wrong)
         return self
 
     @property

@@ -29,6 +29,7 @@ _FROM_ENVIRONMENT: tuple[tuple[tuple[str, ...], str], ...] = (
     (("log_level",), "LOG_LEVEL"),
     (("app_env",), "APP_ENV"),
 )
+_CERTIFICATES = ("authz_tls", "admin_tls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +113,22 @@ def _settings(main: Document) -> tuple[Settings | None, list[Problem]]:
     if problem := _emptied_secret(main):
         return None, [problem]
     try:
-        return _read_settings(json.dumps(main.value | {"clients": []})), []
+        value = main.value | {"clients": []}
+        return _read_settings(json.dumps(_with_folder(value, main.path.parent))), []
     except Rejected as error:
         return None, main.found(error.located)
+
+
+def _with_folder(value: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Files of certificates are named as all others: relative to the folder of the configuration."""
+    if not isinstance(listen := value.get("listen"), dict):
+        return value
+    placed = {name: listen[name] for name in _CERTIFICATES if isinstance(listen.get(name), dict)}
+    for name, files in placed.items():
+        placed[name] = {
+            key: str(folder / file) if file and isinstance(file, str) else file for key, file in files.items()
+        }
+    return value | {"listen": listen | placed}
 
 
 def _emptied_secret(main: Document) -> Problem | None:

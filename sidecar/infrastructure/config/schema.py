@@ -174,9 +174,11 @@ class Settings(Strict):
 
     @model_validator(mode="after")
     def _ports_to_share(self) -> "Settings":
-        endpoints = (self.listen.authz_endpoint, self.listen.admin_endpoint)
-        if self.workers > 1 and any(endpoint.path or not endpoint.port for endpoint in endpoints):
-            raise ValueError("workers: several need host:port to listen on, and no Unix socket or port 0")
+        found = {"listen.authz": self.listen.authz_endpoint, "listen.admin": self.listen.admin_endpoint}
+        wrong = [(name, str(at)) for name, at in found.items() if at.path or not at.port]
+        if self.workers > 1 and wrong:
+            needed = f"expected host:port, because the {self.workers} workers share it, got"
+            raise InvalidValue((name, f"{needed} {text!r}") for name, text in wrong)
         return self
 
 

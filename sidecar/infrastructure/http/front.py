@@ -1,33 +1,33 @@
-"""The HTTP front of the data port: from a socket to a dialect and back.
+"""The front of the data port: from a call to its dialect, to the decision, and back.
 
-It stands on aiohttp's low-level server, not on its router, because proxies hand over the client's own method
-and target: every one of them (`OPTIONS *`, `//x`, 60 kB, an unknown Expect) needs a decision, and a 404, 405
-or 417 of the framework would be the client's final answer. Which dialect a request speaks is said by its path
-alone.
+Proxies hand over the client's own method and target: every one of them (`OPTIONS *`, `//x`, 60 kB, an unknown
+Expect) needs a decision, and a 404, 405 or 417 would be the client's final answer. Which dialect a request
+speaks is said by its path alone.
 """
 
+import logging
 import re
-import uuid
 from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from aiohttp import web
-
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.readiness import Readiness
 from sidecar.application.user_rates import UserRates
-from sidecar.domain.decision import Reason
+from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.errors import InvalidValue
 from sidecar.infrastructure.http.access import Access
 from sidecar.infrastructure.http.dialects import ENVOY, PROXIES, Dialect, envoy, evaluate, ratelog
 from sidecar.infrastructure.http.headers import ResponseOptions
-from sidecar.infrastructure.http.messages import Answer, Call, joined, origin_form
+from sidecar.infrastructure.http.messages import Answer, Call, Incoming, joined, origin_form
+from sidecar.infrastructure.http.protocol import Respond
 from sidecar.infrastructure.http.server import read_body
 from sidecar.infrastructure.http.sources import Sources
+from sidecar.infrastructure.http.writing import new_request_id
 from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
 from sidecar.infrastructure.validation import Malformed, Rejected
 
+_log = logging.getLogger("sidecar.http")
 _PINNED = re.compile(r"/clients/([A-Za-z0-9._-]{1,64})(/.*)", re.DOTALL)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _NO_ACCESS = {
@@ -71,71 +71,76 @@ class Front:
         self._readiness = readiness
         self._watcher = watcher
 
-    async def handle(self, request: web.BaseRequest) -> web.Response:
-        request_id = _request_id(request.headers.get("X-Request-ID", ""))
-        answer = await self._answer(request, origin_form(request.raw_path), request_id)
-        headers = {"X-Request-ID": request_id, "Server": "sidecar", **answer.headers}
-        response = web.Response(status=answer.status, headers=headers, body=answer.body)
-        if not self._readiness.serving:
-            # The proxy is to take another connection, and soon another replica.
-            response.force_close()
-        return response
+    @property
+    def serving(self) -> bool:
+        return self._readiness.serving
 
-    async def _answer(self, request: web.BaseRequest, target: str, request_id: str) -> Answer:
-        match target.partition("?")[0]:
-            case "/health":
-                return Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
-            case "/ready":
-                return self._ready()
-        access, peer = self.options.access, _peer(request)
-        if not access.admits(peer):
-            return self._no_access("peer", peer)
-        headers = joined(request.headers.items())
-        if not access.takes_secret(headers):
-            return self._no_access("secret", peer)
+    def start(self, call: Incoming, respond: Respond) -> Awaitable[Answer] | None:
+        """Answers through `respond`, at once or once it is decided; of the APIs, what is returned answers."""
+        target = origin_form(call.target)
+        if target.startswith(("/health", "/ready")) and (probed := self._probed(target)):
+            respond(probed)
+            return None
+        headers = self._admitted(call)
+        if isinstance(headers, Answer):
+            respond(headers)
+            return None
+        call.request_id = _request_id(headers.get("x-request-id", ""))
         client_id = None
-        if pinned := _PINNED.fullmatch(target):
+        if target.startswith("/clients/") and (pinned := _PINNED.fullmatch(target)):
             client_id, target = pinned.groups()
         if "proxy" in self.options.apis and (found := _dialect(target)):
             dialect, own_target = found
-            return await self._ask(dialect, Call(request.method, own_target, headers, client_id, request_id))
+            self._ask(dialect, Call(call.method, own_target, headers, client_id, call.request_id), respond)
+            return None
         if client_id is None:
-            return await self._api(request, Call(request.method, target, headers, None, request_id))
-        return _NOTHING
+            return self._api(call, Call(call.method, target, headers, None, call.request_id))
+        respond(_NOTHING)
+        return None
+
+    def _admitted(self, call: Incoming) -> dict[str, str] | Answer:
+        """The headers, or the answer to one who may not ask."""
+        access = self.options.access
+        if not access.admits(call.peer):
+            return self._no_access("peer", call.peer)
+        headers = joined(call.header_items)
+        if not access.takes_secret(headers):
+            return self._no_access("secret", call.peer)
+        return headers
 
     def _no_access(self, wrong: str, peer: str | None) -> Answer:
         """A plain 403, which no proxy takes for a limit or for a limiter that is broken."""
         self._watcher.peer_refused(wrong, "gone" if peer is None else peer)
         return _error(403, _NO_ACCESS[wrong])
 
-    async def _api(self, request: web.BaseRequest, call: Call) -> Answer:
+    async def _api(self, incoming: Incoming, call: Call) -> Answer:
         apis = self.options.apis
         match call.target.partition("?")[0]:
             case evaluate.PATH if "evaluate" in apis:
-                return await self._evaluate(request, call.request_id)
+                return await self._evaluate(incoming, call)
             case ratelog.CHECK_PATH if "rate" in apis:
-                return await self._rate(self._rate_check(request, call))
+                return await self._rate(self._rate_check(incoming, call))
             case ratelog.STATUS_PATH if "rate" in apis:
                 return await self._rate(self._rate_status(call))
         return _NOTHING
 
-    async def _ask(self, dialect: Dialect, call: Call) -> Answer:
+    def _ask(self, dialect: Dialect, call: Call, respond: Respond) -> None:
         options = self.options
         request = dialect.read(call, options.sources_of.get(dialect.name, options.sources))
         if request.address is None:
             self._watcher.unreadable_address()
         if not request.target or not request.method:
             self._watcher.unreadable_target(dialect.name)
-        decision = await self._evaluator.evaluate(request)
-        return dialect.write(decision, options.response)
+        self._evaluator.decide(request, lambda decision: respond(_written(dialect, decision, options)))
 
-    async def _evaluate(self, request: web.BaseRequest, request_id: str) -> Answer:
-        if request.method != "POST":
+    async def _evaluate(self, incoming: Incoming, call: Call) -> Answer:
+        if call.method != "POST":
             return _error(405, "evaluate takes POST", Allow="POST")
-        if (body := await read_body(request)) is None:
-            return _error(413, "expected a body of at most 1 MiB")
+        body = await _body(incoming, call)
+        if isinstance(body, Answer):
+            return body
         try:
-            asked = evaluate.read(body, request_id)
+            asked = evaluate.read(body, call.request_id)
         except Malformed as error:
             return _error(400, str(error))
         except Rejected as error:
@@ -157,11 +162,12 @@ class Front:
         except (Rejected, InvalidValue) as error:
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
 
-    async def _rate_check(self, request: web.BaseRequest, call: Call) -> Answer:
+    async def _rate_check(self, incoming: Incoming, call: Call) -> Answer:
         if call.method != "POST":
             return _error(405, "check takes POST", Allow="POST")
-        if (body := await read_body(request)) is None:
-            return _error(413, "expected a body of at most 1 MiB")
+        body = await _body(incoming, call)
+        if isinstance(body, Answer):
+            return body
         decision = await self._rates.check(ratelog.read_check(replace(call, body=body)), call.request_id)
         return ratelog.write_check(decision, self.options.response)
 
@@ -171,18 +177,37 @@ class Front:
         decision = await self._rates.status(ratelog.read_status(call))
         return ratelog.write_status(decision, self.options.response)
 
-    def _ready(self) -> Answer:
-        return Answer(self._readiness.status, {"Content-Type": "text/plain"}, self._readiness.word.encode())
+    def _probed(self, target: str) -> Answer | None:
+        """Liveness and readiness, which anybody may ask."""
+        match target.partition("?")[0]:
+            case "/health":
+                return _HEALTHY
+            case "/ready":
+                word = self._readiness.word.encode()
+                return Answer(self._readiness.status, {"Content-Type": "text/plain"}, word)
+        return None
 
 
-def _peer(request: web.BaseRequest) -> str | None:
-    """The address of who asks; empty on a Unix socket, whose peers have none that says anything."""
-    here = request.get_extra_info("sockname")
-    return "" if isinstance(here, str | bytes) else request.remote
+async def _body(incoming: Incoming, call: Call) -> bytes | Answer:
+    try:
+        body = await read_body(incoming, call.headers.get("expect", ""))
+    except TimeoutError:
+        incoming.keep_alive = False
+        return _error(408, "the body did not come in time")
+    return _error(413, "expected a body of at most 1 MiB") if body is None else body
+
+
+def _written(dialect: Dialect, decision: Decision, options: FrontOptions) -> Answer:
+    """Whatever is wrong, the proxy gets an answer: it waits for one."""
+    try:
+        return dialect.write(decision, options.response)
+    except Exception:
+        _log.exception("a decision could not be written")
+        return _error(500, "the sidecar failed on this request")
 
 
 def _request_id(given: str) -> str:
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if _REQUEST_ID.fullmatch(given) else new_request_id()
 
 
 def _error(status: int, detail: str, **headers: str) -> Answer:
@@ -197,4 +222,5 @@ def _dialect(target: str) -> tuple[Dialect, str] | None:
     return (dialect, "") if dialect else None
 
 
+_HEALTHY = Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
 _NOTHING = _error(404, "nothing is served at this path; Envoy needs path_prefix: /authz")

@@ -1,8 +1,9 @@
 """What a dialect reads and writes, whatever HTTP front it stands behind."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 _ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 
@@ -21,6 +22,25 @@ class Call:
     client_id: str | None = None
     request_id: str = ""
     body: bytes = b""
+
+
+@dataclass(slots=True)
+class Incoming:
+    """One request as it comes from a connection: `body` is still to be read, or thrown away."""
+
+    method: str
+    #: As it was sent, scheme and host of an absolute form included.
+    target: str
+    header_items: Iterable[tuple[str, str]]
+    #: Empty for the peer of a Unix socket, `None` for one that has gone.
+    peer: str | None
+    body: Any
+    keep_alive: bool
+    #: HTTP/1.0.
+    old: bool
+    request_id: str = ""
+    #: Tells a caller that waits for it to send the body.
+    proceed: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,13 @@ body, as the checks of proxies do. After any other the fast parser is on its own
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiohttp.http_exceptions import BadHttpMethod, InvalidURLError
+from aiohttp.http_exceptions import BadHttpMessage, BadHttpMethod, InvalidURLError
 from aiohttp.streams import EMPTY_PAYLOAD
 
 Fed = tuple[Sequence[Any], bool, bytes]
 _END_OF_HEAD = b"\r\n\r\n"
+#: The parsers bound each line and their number, which together would be 64 MB for each connection.
+MAX_HEAD_BYTES = 256 * 1024
 
 
 class PatientParser:
@@ -29,6 +31,9 @@ class PatientParser:
         #: What came since a request is known to begin here; `None` where that is not known.
         self._begun: list[bytes] | None = []
         self._unread = 0
+        #: What came of a head that is not yet whole.
+        self._head_bytes = 0
+        self._body: Any = EMPTY_PAYLOAD
 
     def feed_data(self, data: bytes) -> Fed:
         if self._begun is not None:
@@ -39,7 +44,9 @@ class PatientParser:
             if self._patient is None or self._begun is None:
                 raise
             return self._begin_again(b"".join(self._begun), self._patient())
-        if (messages := fed[0]) and self._patient is not None:
+        messages = fed[0]
+        self._check_head(messages, len(data))
+        if messages and self._patient is not None:
             self._unread += len(messages)
             self._begun = [] if self._ends_with(messages, data) else None
         return fed
@@ -50,6 +57,14 @@ class PatientParser:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._parser, name)
+
+    def _check_head(self, messages: Sequence[Any], more: int) -> None:
+        if messages:
+            self._head_bytes, self._body = 0, messages[-1][1]
+        elif self._body.is_eof():
+            self._head_bytes += more
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise BadHttpMessage("the head is too long")
 
     def _begin_again(self, begun: bytes, patient: Any) -> Fed:
         self._parser, self._patient, self._begun = patient, None, None

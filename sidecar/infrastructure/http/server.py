@@ -1,77 +1,76 @@
-"""aiohttp's low-level server, told to keep its own limits and answers out of our way."""
+"""All connections of the data port: made, watched for those that dawdle, and closed at the end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_parser import HttpRequestParserPy
-from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
-from sidecar.infrastructure.connection import Connection
-from sidecar.infrastructure.http.parsing import PatientParser
+from sidecar.infrastructure.connection import BODY_SECONDS, DEFAULT_BOUND, Bound, Crowd
+from sidecar.infrastructure.http.messages import Incoming
+from sidecar.infrastructure.http.protocol import MAX_BODY, DataConnection, Handler
 
-#: Envoy accepts 60 kB of headers by default and 96 kB as we configure it; aiohttp's own 8 kB would be a 400
-#: that ends the client's request.
-_LIMITS: dict[str, Any] = {"max_line_size": 128 * 1024, "max_field_size": 128 * 1024, "max_headers": 512}
-#: Longer than any proxy keeps an idle connection, so that it is never we who close one just being used.
-KEEPALIVE_SECONDS = 3630
 #: How long an accepted request may take after the sidecar was told to stop.
 DRAIN_SECONDS = 10.0
-
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-
-class _Connection(Connection):
-    """Reads what proxies pass on, too."""
-
-    __slots__ = ()
-
-    def __init__(self, server: "DataServer", **options: Any) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), **options)
-
-        def patient() -> HttpRequestParserPy:
-            return HttpRequestParserPy(
-                self,
-                self._loop,
-                self._read_bufsize,
-                payload_exception=RequestPayloadError,
-                auto_decompress=False,
-                max_msg_queue_size=self._max_msg_queue_size,
-                **_LIMITS,
-            )
-
-        self._parser: Any = PatientParser(self._parser, patient)
+LOOK_SECONDS = 1.0
 
 
-class DataServer(web.Server):
-    """Calls `handler` for every request, whatever its method, target and Expect header."""
+class DataServer:
+    """Makes a connection for each that is accepted; an aiohttp runner looks after it."""
 
-    def __init__(self, handler: Handler) -> None:
-        super().__init__(handler)
-        self._options: dict[str, Any] = {
-            "access_log": None,
-            "keepalive_timeout": KEEPALIVE_SECONDS,
-            # Bodies are not ours to unpack: one that is no gzip after all would end the connection.
-            "auto_decompress": False,
-            **_LIMITS,
-        }
+    def __init__(self, handler: Handler, bound: Bound) -> None:
+        self._handler = handler
+        self._crowd = Crowd[DataConnection](bound)
+        self._watching: asyncio.TimerHandle | None = None
 
-    def __call__(self) -> RequestHandler:
-        return _Connection(self, **self._options)
+    def __call__(self) -> DataConnection:
+        if self._watching is None:
+            self._watch()
+        return DataConnection(self._handler, self._crowd)
+
+    def pre_shutdown(self) -> None:
+        """Idle connections are closed; the others after their answer."""
+        for connection in self._crowd.all():
+            connection.close()
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 as aiohttp's runner has it
+        """Waits so many seconds for answers under way."""
+        if self._watching is not None:
+            self._watching.cancel()
+        waiting = [asyncio.ensure_future(connection.idle()) for connection in self._crowd.all()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout)
+        for task in waiting:
+            task.cancel()
+        for connection in self._crowd.all():
+            connection.hang_up()
+
+    def _watch(self) -> None:
+        """Once a second, over all: a timer for each request would cost each of them."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in self._crowd.all():
+            if connection.dawdles(now):
+                connection.hang_up()
+        self._watching = loop.call_later(LOOK_SECONDS, self._watch)
 
 
-def data_runner(handler: Handler) -> web.ServerRunner:
-    return web.ServerRunner(DataServer(handler), shutdown_timeout=DRAIN_SECONDS)
+def data_runner(handler: Handler, bound: Bound = DEFAULT_BOUND) -> web.ServerRunner:
+    server: Any = DataServer(handler, bound)
+    return web.ServerRunner(server, shutdown_timeout=DRAIN_SECONDS)
 
 
-async def read_body(request: web.BaseRequest) -> bytes | None:
-    """The body, or `None` when it is longer than 1 MiB. Callers that wait for `100 Continue` get it."""
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # The writer takes what was written for the beginning of the answer otherwise.
-        request.writer.output_size = 0
-    try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        return None
+async def read_body(call: Incoming, expects: str) -> bytes | None:
+    """The body, or `None` when it is longer than 1 MiB. Callers that wait for `100 Continue` get it.
+
+    Raises `TimeoutError` where it does not come in time.
+    """
+    if expects.lower() == "100-continue":
+        call.proceed()
+    chunks, size = [], 0
+    async with asyncio.timeout(BODY_SECONDS):
+        while chunk := await call.body.readany():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MAX_BODY:
+                return None
+    return b"".join(chunks)

@@ -67,18 +67,21 @@ class Lane:
         self._tag = ""
         self._probing: asyncio.Task[None] | None = None
 
-    async def hit(self, slot: int | None, checks: Sequence[Check], *, charge: bool) -> Counted:
-        if self._breaker.open:
-            raise StoreUnavailable("the store is away", "breaker")
-        if self._size >= MAX_WAITING:
-            raise StoreUnavailable(f"{self._size} requests wait for the store already", "overload")
-        self._tag = checks[0].client_id
+    def hit(self, slot: int | None, checks: Sequence[Check], *, charge: bool) -> asyncio.Future[Counted]:
         answer: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
+        if self._breaker.open:
+            answer.set_exception(StoreUnavailable("the store is away", "breaker"))
+            return answer
+        if self._size >= MAX_WAITING:
+            problem = f"{self._size} requests wait for the store already"
+            answer.set_exception(StoreUnavailable(problem, "overload"))
+            return answer
+        self._tag = checks[0].client_id
         self._deadlines.watch(answer)
         self._waiting.setdefault(slot, deque()).append(Waiting(checks, charge, answer))
         self._size += 1
         self._wake()
-        return await answer
+        return answer
 
     def _wake(self) -> None:
         if not self._awake and self._waiting and len(self._calls) < MAX_CALLS:

@@ -7,6 +7,7 @@ so that old and new replicas can run side by side.
 """
 
 import time
+from asyncio import Future
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -72,9 +73,9 @@ class RedisCounterStore:
         self._clock = clock
         self._lanes: dict[str, Lane] = {}
 
-    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
+    def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Future[Counted]:
         slot = self._caller.slot(checks[0].client_id)
-        return await self._lane(slot).hit(slot, checks, charge=charge)
+        return self._lane(slot).hit(slot, checks, charge=charge)
 
     def _lane(self, slot: int | None) -> Lane:
         node = self._caller.node(slot)

@@ -10,16 +10,19 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from sidecar.application.ports import StoreUnavailable
+from sidecar.application.ports import AuditEntry, StoredClient, StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check
 from sidecar.domain.identity import EVERYONE
-from sidecar.domain.rule import Rule
+from sidecar.domain.rule import Client, Rule
+from sidecar.infrastructure.redis.calling import Caller
 from sidecar.infrastructure.redis.cluster import Cluster
 from sidecar.infrastructure.redis.connection import Store, connect, one_of
 from sidecar.infrastructure.redis.control import RedisControlStore
@@ -33,26 +36,15 @@ OLDEST = (6, 2)
 CLOCK_SECONDS = 1.0
 #: Everything that is sent, and everything that the scripts call.
 COMMANDS = (
-    *("ping", "info", "evalsha", "eval", "time", "get", "set", "pexpire", "pttl", "unlink", "scan"),
+    *("ping", "info", "evalsha", "eval", "time", "get", "set", "exists", "pexpire", "pttl", "unlink", "scan"),
+    *("hget", "hgetall", "hset", "hdel", "hincrby", "lpush", "lrange", "ltrim", "publish", "subscribe"),
     *("zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrank", "zremrangebyrank", "zremrangebyscore"),
-    *(
-        "hget",
-        "hgetall",
-        "hset",
-        "hdel",
-        "hincrby",
-        "exists",
-        "pfadd",
-        "pfcount",
-        "lpush",
-        "lrange",
-        "ltrim",
-        "publish",
-        "subscribe",
-    ),
+    *("pfadd", "pfcount"),
 )
 _CLUSTER_COMMANDS = ("cluster|slots", "asking")
 _CLIENT = "sidecar.check"
+#: What the store says where a user may not do something, in a script and out of one.
+_NOT_ALLOWED = re.compile("NOPERM|no permissions|can't run this command|ACL failure|NoPermissionError")
 _PASSWORD = re.compile(r"//[^/?#]*@")
 
 
@@ -83,9 +75,9 @@ async def diagnose(url: str, prefix: str, timeout_ms: int) -> AsyncIterator[Find
         await store.aclose()
 
 
-def acl_line(prefix: str, *, cluster: bool) -> str:
-    """The least that a user of the store has to be allowed."""
-    allowed = [*COMMANDS, *(_CLUSTER_COMMANDS if cluster else ())]
+def acl_line(prefix: str, *, cluster: bool = False, database: bool = False) -> str:
+    """The least that a user of the store has to be allowed; `database`: it is not the first one."""
+    allowed = [*COMMANDS, *(_CLUSTER_COMMANDS if cluster else ()), *(["select"] if database else ())]
     keys = f"{prefix}:{LAYOUT}:*"
     return " ".join(
         ["ACL SETUSER sidecar on >PASSWORD resetkeys", f"~{keys}", "resetchannels", f"&{keys}", "-@all"]
@@ -101,11 +93,15 @@ async def _findings(store: Store, prefix: str, timeout_ms: int, first: float) ->
     lacking = [found async for found in _lacking(store, prefix)]
     for finding in lacking:
         yield finding
-    if lacking:
-        line = acl_line(prefix, cluster=isinstance(store, Cluster))
+    if any(_NOT_ALLOWED.search(finding.text) for finding in lacking):
+        line = acl_line(prefix, cluster=isinstance(store, Cluster), database=_has_database(store))
         yield Finding(Level.ERROR, f"the least that a user has to be allowed: {line}")
-    else:
+    if not lacking:
         yield Finding(Level.OK, "everything that the sidecar asks of the store is allowed and works")
+
+
+def _has_database(store: Store) -> bool:
+    return isinstance(store, Redis) and bool(store.connection_pool.connection_kwargs.get("db"))
 
 
 async def _of_server(store: Store) -> AsyncIterator[Finding]:
@@ -158,17 +154,20 @@ async def _clock(store: Store) -> Finding:
 async def _lacking(store: Store, prefix: str) -> AsyncIterator[Finding]:
     """What does not work, each with the server's own words."""
     counters = RedisCounterStore(store, prefix=prefix, timeout_seconds=PATIENCE_SECONDS)
-    control = RedisControlStore(store, prefix=prefix)
+    # Keys like those of the sidecars that are running, which are not to hear of this.
+    control = RedisControlStore(store, prefix=(own := f"{prefix}:{LAYOUT}:check"))
     checks = [_check(algorithm) for algorithm in Algorithm]
     tried: dict[str, Callable[[], Awaitable[object]]] = {
         "count requests": lambda: _counted(counters, checks),
         "search counters": lambda: counters.identifiers(_CLIENT, checks[0].rule, 0, 0),
         "count identifiers": lambda: counters.live_identifiers(_CLIENT, checks[0].rule, 0, ["=x"]),
         "reset counters": lambda: counters.forget(checks),
-        "read what the admin API keeps": control.load,
+        "keep what the admin API changes": lambda: _changed(control),
+        "read what it keeps": control.load,
         "read the audit list": lambda: control.audit(0, 1),
         "count live processes": lambda: control.live_processes(_CLIENT),
-        "hear of changes": lambda: _subscribed(store, prefix),
+        "hear of changes": lambda: _subscribed(store, f"{own}:{LAYOUT}:{{control}}"),
+        "clean up after this": lambda: _cleaned(store, f"{own}:{LAYOUT}:{{control}}"),
     }
     for what, attempt in tried.items():
         try:
@@ -177,15 +176,30 @@ async def _lacking(store: Store, prefix: str) -> AsyncIterator[Finding]:
             yield Finding(Level.ERROR, f"cannot {what}: {_without_password(error)}")
 
 
+async def _changed(control: RedisControlStore) -> None:
+    """Each kind of change: what is not there yet, what is, and what is taken away."""
+    client = StoredClient(Client(id=_CLIENT), datetime.now(UTC))
+    entry = AuditEntry(at=datetime.now(UTC), by=_CLIENT, action="check", subject=_CLIENT)
+    await control.replace_client(_CLIENT, None, client, entry)
+    stored = (await control.load()).clients.get(_CLIENT)
+    await control.replace_client(_CLIENT, stored, None, entry)
+    await control.reset(_CLIENT, "*", entry)
+
+
+async def _cleaned(store: Store, key: str) -> None:
+    caller = Caller(store)
+    await caller.ask(caller.slot("control"), "UNLINK", key, f"{key}:audit", f"{key}:live")
+
+
 async def _counted(counters: RedisCounterStore, checks: list[Check]) -> None:
     """Twice: what is written anew and what is changed are other commands."""
     await counters.hit(checks)
     await counters.hit(checks)
 
 
-async def _subscribed(store: Store, prefix: str) -> None:
+async def _subscribed(store: Store, channel: str) -> None:
     async with (await one_of(store)).pubsub() as subscription:
-        await subscription.subscribe(f"{prefix}:{LAYOUT}:{{control}}")
+        await subscription.subscribe(channel)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await subscription.get_message(timeout=PATIENCE_SECONDS)
 

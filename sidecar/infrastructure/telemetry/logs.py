@@ -122,3 +122,17 @@ class AccessLog:
         if (held_back := self._failures.let_through()) is not None:
             extra = {"reason": reason, "address": address, "not_logged": held_back}
             logging.getLogger("sidecar.admin").warning("no access to the admin port", extra=extra)
+
+
+class CrowdLog:
+    """A sample of the moments in which a port had to close connections for others."""
+
+    def __init__(self) -> None:
+        self._moments = Sampler()
+
+    def closed(self, port: str, number: int) -> None:
+        if (held_back := self._moments.let_through()) is not None:
+            extra = {"port": port, "closed": number, "not_logged": held_back}
+            logging.getLogger("sidecar.http").warning(
+                "a port holds as many connections as it may", extra=extra
+            )

@@ -1,6 +1,14 @@
-"""Prometheus metrics. Labels take their values from the configuration, never from traffic."""
+"""Prometheus metrics. Labels take their values from the configuration, never from traffic.
 
+Of several processes on the same ports, whichever is asked answers for all: each writes its numbers into files
+of one folder. What was counted is their sum, a process that died included: the one in its place goes on with
+its files. Of what is so now, the worst that a live process says is shown.
+"""
+
+import asyncio
+import contextlib
 import os
+from collections.abc import Iterator
 
 from prometheus_client import (
     CollectorRegistry,
@@ -9,26 +17,42 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
     generate_latest,
+    values,
 )
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from sidecar import __version__
 from sidecar.domain.decision import Decision
 from sidecar.domain.request import RequestMetadata
+from sidecar.domain.ruleset import RuleSet
 
 # A series beside each counter that says when it began: twice the series, and nobody asks.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
+# Not by process id, as the library would have it: those that die would leave their files behind, ever more.
+if worker := os.environ.get("SIDECAR_WORKER"):
+    values.ValueClass = values.MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]
+
 # A decision should take well under a millisecond of the store, and may take `timeout_ms`.
 _LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
+
+#: Used, as part of the limit, from which a rule counts as near it: 4 of 5.
+NEAR = (4, 5)
 
 # Name, what it says, labels.
 _REQUESTS = "rate_limit_requests", "Requests decided.", ("result", "client", "rule", "reason")
 _SHADOW_REFUSALS = (
     "rate_limit_shadow_refusals",
     "Requests that a shadow rule would have refused.",
+    ("client", "rule"),
+)
+_NEAR_LIMIT = (
+    "rate_limit_near_limit",
+    "Requests that a rule admitted with no more than a fifth of its limit left after them.",
     ("client", "rule"),
 )
 _STORE_ERRORS = "rate_limit_store_errors", "Decisions made without the store."
@@ -43,6 +67,11 @@ _REFUSED_PEERS = (
     "Requests to the data port from an address that is not trusted, or without the secret.",
     ("reason",),
 )
+_CLOSED_FOR_OTHERS = (
+    "rate_limit_connections_closed",
+    "Connections closed because a port held as many as it may.",
+    ("port",),
+)
 _LATENCY = "rate_limit_redis_latency_seconds", "Time that an answered call to the store took."
 _STORE_UP = "rate_limit_store_reachable", "1 while the store answers."
 _BREAKERS = "rate_limit_store_breakers_open", "Servers of the store that no request asks at the moment."
@@ -55,10 +84,21 @@ _IDENTIFIERS = (
     "Identifiers that a rule counts, of all processes, about.",
     ("client", "rule"),
 )
+_LIMIT = (
+    "rate_limit_limit",
+    "What a rule admits at once: its limit, a token bucket's burst.",
+    None,
+    (
+        "client",
+        "rule",
+    ),
+)
+_WINDOW = "rate_limit_window_seconds", "The window of a rule.", None, ("client", "rule")
 _EVICTS = "rate_limit_store_evicts", "1 if the store may forget counters when its memory is full."
 _STORE_EMBEDDED = "rate_limit_store_embedded", "1 if the store is the embedded one."
 _RELOADS = "rate_limit_config_reloads", "Times that a changed configuration was read.", ("result",)
 _LAST_RELOAD = "rate_limit_config_last_reload_successful", "1 while the files are what is in force."
+_TASKS = "rate_limit_tasks", "Tasks of the process that answers."
 _BUILD_INFO = "rate_limit_build_info", "The running version.", ("version",)
 
 
@@ -69,10 +109,12 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(*_REQUESTS, registry=registry)
         self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
+        self._near_limit = Counter(*_NEAR_LIMIT, registry=registry)
         self._store_errors = Counter(*_STORE_ERRORS, registry=registry)
         self._unreadable = Counter(*_UNREADABLE, registry=registry)
         self._unreadable_targets = Counter(*_UNREADABLE_TARGETS, registry=registry)
         self._refused_peers = Counter(*_REFUSED_PEERS, registry=registry)
+        self._closed_for_others = Counter(*_CLOSED_FOR_OTHERS, registry=registry)
         self._access_failures = Counter(
             "rate_limit_admin_auth_failures",
             "Requests to the admin port without a valid key or token, or beyond what its role may do.",
@@ -80,6 +122,7 @@ class Metrics:
             registry=self._registry,
         )
         self._latency = Histogram(*_LATENCY, registry=registry, buckets=_LATENCY_BUCKETS)
+        self._tasks = Gauge(*_TASKS, registry=registry, multiprocess_mode="livemax")
         self._store_up = Gauge(*_STORE_UP, registry=registry, multiprocess_mode="livemin")
         self._breakers = Gauge(*_BREAKERS, registry=registry, multiprocess_mode="livemax")
         self._processes = Gauge(*_PROCESSES, registry=registry, multiprocess_mode="livemax")
@@ -88,6 +131,8 @@ class Metrics:
         self._reloads = Counter(*_RELOADS, registry=registry)
         self._last_reload = Gauge(*_LAST_RELOAD, registry=registry, multiprocess_mode="livemin")
         self._last_reload.set(1)
+        self._limits = _Limits()
+        registry.register(self._limits)
         Gauge(*_STORE_EMBEDDED, registry=registry, multiprocess_mode="livemax").set(int(embedded))
         Gauge(*_BUILD_INFO, registry=registry, multiprocess_mode="livemax").labels(__version__).set(1)
 
@@ -99,8 +144,16 @@ class Metrics:
         if decision.without_store:
             self._store_errors.inc()
         for state in decision.states:
-            if state.check.shadow and not state.usage.fits:
-                self._shadow_refusals.labels(state.check.client_id, state.check.rule.id).inc()
+            check, usage = state.check, state.usage
+            if not usage.fits:
+                if check.shadow:
+                    self._shadow_refusals.labels(check.client_id, check.rule.id).inc()
+            elif decision.allowed and usage.used * NEAR[1] >= check.capacity * NEAR[0]:
+                self._near_limit.labels(check.client_id, check.rule.id).inc()
+
+    def rules(self, rule_set: RuleSet) -> None:
+        """Those in force."""
+        self._limits.rule_set = rule_set
 
     def store_answered(self, seconds: float) -> None:
         self._latency.observe(seconds)
@@ -118,6 +171,9 @@ class Metrics:
     def admin_access_failed(self, reason: str, address: str) -> None:
         """Not by address: those are as many as the callers like."""
         self._access_failures.labels(reason).inc()
+
+    def port_crowded(self, port: str, closed: int) -> None:
+        self._closed_for_others.labels(port).inc(closed)
 
     def store_reachable(self, reachable: bool) -> None:
         self._store_up.set(int(reachable))
@@ -140,13 +196,31 @@ class Metrics:
 
     def page(self) -> tuple[str, bytes]:
         """Content type and body of `/metrics`."""
-        return CONTENT_TYPE_LATEST, generate_latest(_of_all_workers() or self._registry)
+        with contextlib.suppress(RuntimeError):  # where nothing is served there is no loop
+            self._tasks.set(len(asyncio.all_tasks()))
+        return CONTENT_TYPE_LATEST, generate_latest(self._of_all_workers() or self._registry)
+
+    def _of_all_workers(self) -> CollectorRegistry | None:
+        """With several processes, each has its numbers in files of one folder."""
+        if not os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+            return None
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        registry.register(self._limits)
+        return registry
 
 
-def _of_all_workers() -> CollectorRegistry | None:
-    """With several processes, each has its numbers in files of one folder."""
-    if not os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-        return None
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return registry
+class _Limits(Collector):
+    """Limits and windows of the rules in force, made when asked for: those of a removed rule are gone."""
+
+    def __init__(self) -> None:
+        self.rule_set = RuleSet()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        limits = GaugeMetricFamily(*_LIMIT)
+        windows = GaugeMetricFamily(*_WINDOW)
+        for client_id, rule in self.rule_set.counting_rules():
+            limits.add_metric((client_id, rule.id), rule.terms().capacity)
+            windows.add_metric((client_id, rule.id), rule.window_seconds or 0)
+        yield limits
+        yield windows

@@ -165,12 +165,13 @@ async def test_each_decision_has_its_status(
     assert (reply.status, "x-ratelimit-limit" in reply.headers) == (status, limited)
 
 
-async def test_a_failure_inside_is_a_500_that_says_nothing_of_it(
-    front: Served, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("target", "status"), [("/authz/x", 200), ("/clients/closed/authz/x", 503)])
+async def test_a_failure_inside_is_decided_as_without_the_store(
+    front: Served, caplog: pytest.LogCaptureFixture, target: str, status: int
 ) -> None:
-    """The log has it; Envoy then does as its failure_mode_allow says."""
+    """The log has it, and no answer; whoever asks waits for a decision, not for our mistakes."""
     front.store.problem = ValueError("secret detail")
-    reply = await front.ask("GET", "/authz/x")
-    assert (reply.status, reply.headers["content-type"]) == (500, "application/problem+json")
+    reply = await front.ask("GET", target)
+    assert (reply.status, reply.headers["x-ratelimit-degraded"]) == (status, "storage_unavailable")
     assert b"secret" not in reply.body + repr(reply.fields).encode()
     assert "secret detail" in caplog.text

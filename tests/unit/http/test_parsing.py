@@ -6,12 +6,21 @@ import pytest
 from aiohttp.http_exceptions import BadHttpMessage, BadHttpMethod, InvalidURLError
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from sidecar.infrastructure.http.parsing import PatientParser
+from sidecar.infrastructure.http.parsing import MAX_HEAD_BYTES, PatientParser
 
 HEAD = b"GET / HTTP/1.1\r\n\r\n"
 ODD = b"ODD / HTTP/1.1\r\n\r\n"
 REFUSED = BadHttpMethod("ODD")
-WITHOUT_BODY, WITH_BODY = ("message", EMPTY_PAYLOAD), ("message", object())
+
+
+class Body:
+    """One that goes on."""
+
+    def is_eof(self) -> bool:
+        return False
+
+
+WITHOUT_BODY, WITH_BODY = ("message", EMPTY_PAYLOAD), ("message", Body())
 
 
 class Parser:
@@ -136,3 +145,19 @@ def test_while_requests_wait_nothing_is_known_about_what_comes() -> None:
     with pytest.raises(BadHttpMethod):
         both.feed_data(ODD)
     assert patient.fed == []
+
+
+def test_a_head_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
+    """Each of its lines may be long, and there may be many: together they may not."""
+    both = parser(Parser(*[[]] * 5), Parser())
+    for _ in range(4):
+        both.feed_data(b"x" * (MAX_HEAD_BYTES // 4))
+    with pytest.raises(BadHttpMessage):
+        both.feed_data(b"x")
+
+
+def test_a_body_may_be_longer_than_a_head() -> None:
+    both = parser(Parser([WITH_BODY], [], [], []), Parser())
+    both.feed_data(HEAD)
+    for _ in range(3):
+        both.feed_data(b"x" * MAX_HEAD_BYTES)

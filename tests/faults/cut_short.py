@@ -1,0 +1,41 @@
+"""The embedded store's append-only file without its end, as a crash of the machine may leave it."""
+
+from pathlib import Path
+
+from tests.faults.scene import Scene, asked, scene
+from tests.raw_http import Connection
+
+#: Less than what one request writes.
+CUT_BYTES = 60
+
+
+def cut_short(directory: Path, requests: int) -> tuple[set[int], set[int], dict[str, tuple[int, int]]]:
+    """Numbers that were charged before and are counted afterwards; by client, what its two rules count."""
+    with scene(directory, timeout_ms=5000, embedded=True) as stage:
+        before = ask(stage, range(requests))
+        stage.sidecar.stop()
+        _cut(directory)
+        stage.sidecar.start()
+        counted = stage.counted()
+        after = {number for counts in counted.values() for number in counts}
+        agreeing = {word: (len(counted[word]), stage.together(word)) for word in ("allow", "deny")}
+        assert ask(stage, range(requests, requests + 3)) == set(range(requests, requests + 3))
+        return before, after, agreeing
+
+
+def ask(stage: Scene, numbers: range) -> set[int]:
+    """Those of the requests that were allowed and counted."""
+    allowed = set()
+    with Connection(stage.sidecar.port) as connection:
+        for number in numbers:
+            connection.send(asked(number))
+            reply = connection.answer()
+            if reply.status == 200 and "x-ratelimit-degraded" not in reply.headers:
+                allowed.add(number)
+    return allowed
+
+
+def _cut(directory: Path) -> None:
+    (file,) = (directory / "store" / "valkey" / "appendonlydir").glob("*.incr.aof")
+    with file.open("r+b") as written:
+        written.truncate(file.stat().st_size - CUT_BYTES)
