@@ -3,12 +3,13 @@
 #   make run     a real Envoy before a sample service, limited by the sidecar; prints what to try.
 #                Variables for it may stand in .env, see .env.example
 #   make test    every test; test-unit needs no server, test-integration runs those that do
+#   make bench   what a decision costs, beside other ways to do it; docs/performance.md has the rest
 #   make check   formatting, lint, types, and that inner layers never import outer ones
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-unit test-integration check clean
+.PHONY: run test test-unit test-integration bench check clean
 
 run: .venv/.demo
 	$(BIN)/sidecar demo $(if $(wildcard .env),--env-file .env)
@@ -21,6 +22,9 @@ test-unit: .venv/.test
 
 test-integration: .venv/.test
 	$(BIN)/pytest tests/integration
+
+bench: .venv/.bench
+	$(BIN)/python -m tests.bench.compare --write
 
 check: .venv/.check
 	$(BIN)/ruff format --check .

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sidecar import __version__, demo
+from sidecar import __version__, demo, event_loop
 from sidecar.commands import check, recipe
 from sidecar.commands.files import DEFAULTS, default_file, load_and_warn
 from sidecar.infrastructure.config.loading import load
@@ -88,11 +88,11 @@ def _serve(options: argparse.Namespace) -> int:
     configuration = load(file, os.environ) if options.worker else load_and_warn(file)
     logs.set_up(configuration.settings.log_level, configuration.settings.app_env)
     if options.worker:
-        asyncio.run(serve(configuration, worker=Worker(options.store)))
+        event_loop.run(serve(configuration, worker=Worker(options.store)))
     elif configuration.settings.workers > 1:
         return asyncio.run(supervise(configuration, file))
     else:
-        asyncio.run(serve(configuration))
+        event_loop.run(serve(configuration))
     return 0
 
 

@@ -79,6 +79,7 @@ class Sidecar:
         self._evaluator = RateLimitEvaluator(counters, observers, without_store, self.census)
         self._rates = UserRates(counters, observers, searches, without_store)
         self._usage = CounterUsage(searches)
+        self._usage.on_forget = self._evaluator.counters_were_reset
         self._explainer = Explainer(looks, without_store, self.census)
         control_store = RedisControlStore(control, prefix=store.key_prefix)
         self._directory = ClientDirectory(control_store, self._publish, described)

@@ -11,9 +11,10 @@ import os
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.web_runner import BaseRunner
@@ -24,6 +25,11 @@ from sidecar.infrastructure.config.listen import Endpoint, Tls
 
 #: Files that are none of the data port's: connections to the store, the admin port's, logs, reloads.
 RESERVED_FILES = 512
+
+#: What whoever has connected at the last moment has for a request.
+LAST_SECONDS = 0.1
+#: TLS is ended by a word of each side, which comes after the connection was closed here.
+GOODBYE_SECONDS = 0.1
 
 
 class CannotListen(Exception):
@@ -52,8 +58,51 @@ async def listening(runner: BaseRunner, port: Port) -> AsyncIterator[None]:
             await _bind(runner, port, context)
             with _removed(port.endpoint.path):
                 yield
+            await _close_door(runner, context)
     finally:
         await runner.cleanup()
+
+
+async def _close_door(runner: BaseRunner, context: ssl.SSLContext | None) -> None:
+    """Nobody else is let in, and whoever has connected before may ask.
+
+    A server of asyncio that is closed forgets whom it has accepted in the same turn, and the kernel resets
+    whoever was not accepted yet. So accepting ends first, and those that wait then are let in by hand.
+    """
+    loop = asyncio.get_running_loop()
+    doors = [door for site in runner.sites for door in getattr(site, "_server").sockets]  # noqa: B009
+    for door in doors:
+        loop.remove_reader(door.fileno())
+    for _ in range(2):  # turns, in which those that were accepted are taken over
+        await asyncio.sleep(0)
+    waiting = [caller for door in doors for caller in _waiting_at(door.fileno())]
+    for site in runner.sites:
+        await site.stop()
+    entering = [
+        asyncio.ensure_future(loop.connect_accepted_socket(_protocols(runner), caller, ssl=context))
+        for caller in waiting
+    ]
+    await asyncio.sleep(LAST_SECONDS)
+    for one in entering:
+        one.cancel()
+    await asyncio.gather(*entering, return_exceptions=True)
+
+
+def _protocols(runner: BaseRunner) -> Callable[[], asyncio.Protocol]:
+    made: Any = runner.server
+    return cast("Callable[[], asyncio.Protocol]", made)
+
+
+def _waiting_at(door: int) -> Iterator[socket.socket]:
+    """Connections that the kernel has made and nobody has accepted."""
+    with socket.socket(fileno=os.dup(door)) as listener:
+        while True:
+            try:
+                caller, _ = listener.accept()
+            except OSError:
+                return
+            caller.setblocking(False)
+            yield caller
 
 
 @asynccontextmanager

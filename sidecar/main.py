@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sidecar import event_loop
 from sidecar.composition import Sidecar, is_embedded
 from sidecar.infrastructure.admin.api import admin_runner
 from sidecar.infrastructure.config.loading import Configuration
@@ -73,6 +74,7 @@ async def serve(
         )
         sidecar.readiness.serving = True
         _log.info("serving", extra={"authz": settings.listen.authz, "admin": settings.listen.admin})
+        event_loop.settle()
         ready()
         await stop.wait()
         sidecar.readiness.serving = False

@@ -22,10 +22,10 @@ class Authority:
         self.file = directory / "ca.pem"
         self.file.write_bytes(_pem(certificate))
 
-    def certify(self, name: str, *addresses: str) -> tuple[Path, Path]:
-        """A certificate and its key, good for these IP addresses."""
+    def certify(self, name: str, *addresses: str, lasts: timedelta = timedelta(days=1)) -> tuple[Path, Path]:
+        """A certificate and its key, good for these addresses and names; since an hour ago, and for so long."""
         key = _key()
-        certificate = _certificate(_name(name), key, self._name, self._key, addresses=addresses)
+        certificate = _certificate(_name(name), key, self._name, self._key, addresses=addresses, lasts=lasts)
         files = self._directory / f"{name}.pem", self._directory / f"{name}.key"
         files[0].write_bytes(_pem(certificate))
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
@@ -41,6 +41,7 @@ def _certificate(
     *,
     addresses: tuple[str, ...] = (),
     is_authority: bool = False,
+    lasts: timedelta = timedelta(days=1),
 ) -> x509.Certificate:
     now = datetime.now(UTC)
     builder = (
@@ -50,13 +51,20 @@ def _certificate(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_after(now + lasts)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
     if addresses:
-        names = x509.SubjectAlternativeName([x509.IPAddress(ip_address(each)) for each in addresses])
+        names = x509.SubjectAlternativeName([_alternative(each) for each in addresses])
         builder = builder.add_extension(names, critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _alternative(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
 
 
 def _key() -> Key:

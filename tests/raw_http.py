@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,12 +36,22 @@ class Reply:
 
 
 class Connection:
-    """One connection to 127.0.0.1, for as many requests as the test likes; from `source` if that is given."""
+    """One connection to 127.0.0.1, for as many requests as the test likes.
 
-    def __init__(self, port: int, *, source: str | None = None) -> None:
+    From `source` if that is given, over TLS if that is.
+    """
+
+    def __init__(self, port: int, *, source: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(
             ("127.0.0.1", port), PATIENCE_SECONDS, (source, 0) if source else None
         )
+        if tls is not None:
+            plain = self._socket
+            try:
+                self._socket = tls.wrap_socket(plain, server_hostname="127.0.0.1")
+            except OSError:
+                plain.close()
+                raise
         self._received = b""
 
     @property

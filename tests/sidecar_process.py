@@ -60,7 +60,7 @@ class SidecarProcess:
         self._log_file = directory / "sidecar.log"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, ready: bytes = b"ready") -> None:
+    def start(self, *, ready: bytes = b"ready", seconds: float = PATIENCE_SECONDS) -> None:
         """Returns when `/ready` says so."""
         self.file.write_text(yaml.safe_dump(self._config, sort_keys=False))
         with self._log_file.open("ab") as log:
@@ -71,7 +71,7 @@ class SidecarProcess:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while not self._is(ready):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()

@@ -11,13 +11,16 @@ from typing import Any, Self
 
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from tests.parts import StoreServer, free_port
 
 #: After so many milliseconds without an answer a server counts as failed.
 FAILED_MS = 500
+_NO_RETRY = Retry(NoBackoff(), 0)
 #: A replica is not kept waiting for others to come (5 s).
 _AT_ONCE = {"repl-diskless-sync-delay": "0"}
 #: What the sentinels call the primary.
@@ -60,10 +63,11 @@ class ClusterServers:
             follow(server, identity(primaries[number % self._primaries]))
         wait(self.is_complete, "the cluster is formed")
 
-    def primary_of(self, tag: str) -> StoreServer:
-        """Whoever has the keys with this hash tag, as most of those who are there see it."""
+    def primary_of(self, tag: str, *, without: StoreServer | None = None) -> StoreServer:
+        """Whoever has the keys with this hash tag, as most see it; one may be left `without` being asked."""
         slot = key_slot(tag.encode())
-        answers = [port for server in self.servers if (port := self._owner(server, slot))]
+        asked = [server for server in self.servers if server is not without]
+        answers = [port for server in asked if (port := self._owner(server, slot))]
         port = max(set(answers), key=answers.count)
         return next(server for server in self.servers if server.port == port)
 
@@ -247,7 +251,8 @@ def ask(server: StoreServer, *words: str | bytes | int, password: str | None = N
 
 
 def over_socket(server: StoreServer, password: str | None = None) -> Redis:
-    return Redis(unix_socket_path=str(server.socket), password=password)
+    # One that is stopped takes connections all the same.
+    return Redis(unix_socket_path=str(server.socket), password=password, socket_timeout=5, retry=_NO_RETRY)
 
 
 def is_linked(replica: StoreServer) -> bool:

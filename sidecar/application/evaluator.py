@@ -8,6 +8,7 @@ from collections.abc import Callable
 from sidecar.application.census import Census
 from sidecar.application.failure import WithoutStore, not_known_yet
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
+from sidecar.application.recent_refusals import RecentRefusals
 from sidecar.domain.decision import Check, Counted, Decision, decide
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.ruleset import RuleSet
@@ -16,27 +17,41 @@ _log = logging.getLogger("sidecar.decisions")
 
 
 class RateLimitEvaluator:
-    """Decides requests by the current rules; `rule_set` is replaced whole, between two requests."""
+    """Decides requests by the current rules, which are replaced whole, between two requests."""
 
     def __init__(
         self, counters: CounterStore, observer: Observer, without_store: WithoutStore, census: Census
     ) -> None:
-        self.rule_set = RuleSet()
+        self._rule_set = RuleSet()
         self._without_store = without_store
         self._census = census
+        self._recent = RecentRefusals()
         self._counters = counters
         self._observer = observer
+
+    @property
+    def rule_set(self) -> RuleSet:
+        return self._rule_set
+
+    @rule_set.setter
+    def rule_set(self, rule_set: RuleSet) -> None:
+        self._rule_set = rule_set
+        self.counters_were_reset()
+
+    def counters_were_reset(self) -> None:
+        """What was refused lately may be allowed now."""
+        self._recent.clear()
 
     def decide(self, request: RequestMetadata, then: Callable[[Decision], None]) -> None:
         """Calls `then` with the decision, at once or when the store has answered.
 
         Always a decision: a store that is away is one of the things decided about.
         """
-        checks = self.rule_set.checks_for(request)
+        checks = self._rule_set.checks_for(request)
         if not isinstance(checks, Decision):
             self._count(self._census.checks(checks, request), request, then)
             return
-        if not_known_yet(checks, self.rule_set):
+        if not_known_yet(checks, self._rule_set):
             checks = self._without_store.decide(())
         self._observer.decided(request, checks)
         then(checks)
@@ -48,11 +63,17 @@ class RateLimitEvaluator:
         return await decided
 
     def _count(self, checks: list[Check], request: RequestMetadata, then: Callable[[Decision], None]) -> None:
-        charge = request.cost > 0
+        if refused := self._recent.find(checks):
+            self._observer.decided(request, refused)
+            then(refused)
+            return
+        charge, asked = request.cost > 0, self._recent.before_asking()
 
         def answered(counted: Future[Counted]) -> None:
             try:
                 decision = decide(checks, counted.result())
+                if not decision.allowed:
+                    self._recent.remember(decision, asked)
             except StoreUnavailable:
                 decision = self._without_store.decide(checks, charge=charge)
             except Exception:  # whatever it is, the request waits for a decision

@@ -2,7 +2,7 @@
 
 import heapq
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sidecar.application.searching import Searches
@@ -69,6 +69,8 @@ class CounterUsage:
         self._searches = searches
         self._counters = searches.counters
         self.rule_set = RuleSet()
+        #: Told when counters were reset.
+        self.on_forget: Callable[[], None] = lambda: None
 
     async def counts(self, client: Client, identifier: str | None = None) -> list[InUse | None]:
         """What is in use of each rule of the client, in their order.
@@ -121,7 +123,10 @@ class CounterUsage:
     async def forget(self, checks: Sequence[Check]) -> int:
         """Begin these counters anew; how many there were."""
         parts = (checks[start : start + MAX_CHECKS] for start in range(0, len(checks), MAX_CHECKS))
-        return sum([await self._counters.forget(part) for part in parts])
+        try:
+            return sum([await self._counters.forget(part) for part in parts])
+        finally:
+            self.on_forget()
 
     async def _shown_as(self, naming: "_Naming", identifier: str) -> list[Check]:
         kind, found = naming.rule.identifier_type, dict[str, None]()

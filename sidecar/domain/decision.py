@@ -4,11 +4,11 @@ Times are integer microseconds by the store's clock; the edge rounds them up to 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sidecar.domain.refusal import Refusal
 from sidecar.domain.rule import Rule
+from sidecar.domain.values import per_request
 
 
 class Reason(StrEnum):
@@ -26,7 +26,7 @@ class Reason(StrEnum):
     LOCAL_QUOTA_EXCEEDED = "local_quota_exceeded"
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class Check:
     """One rule to be counted for one identifier: what the store needs to know.
 
@@ -47,7 +47,7 @@ class Check:
     instead: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class Usage:
     """What a counter says after one check, in units and microseconds.
 
@@ -61,7 +61,7 @@ class Usage:
     reset_us: int
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class Counted:
     """What the store answers: whether all enforcing checks fit, its clock, each check's usage in order."""
 
@@ -70,7 +70,7 @@ class Counted:
     usages: Sequence[Usage]
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class RuleState:
     """One rule's own numbers for one request."""
 
@@ -87,7 +87,7 @@ class RuleState:
         return self.remaining // self.check.cost
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class Decision:
     """Allowed or not, with what a caller needs to know.
 

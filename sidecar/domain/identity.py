@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 from sidecar.domain.request import Address, Network, RequestMetadata
@@ -96,8 +97,12 @@ def canonical_network(written: str) -> Network:
 
 def canonical_address(text: str) -> Address | None:
     """An address as proxies write it (port, brackets, zone, IPv4-mapped) in one form, or `None`."""
-    if len(text) > _MAX_LENGTH:
-        return None
+    return _address(text) if len(text) <= _MAX_LENGTH else None
+
+
+@lru_cache(maxsize=8192)
+def _address(text: str) -> Address | None:
+    """Remembered, since callers come again and again."""
     text = text.strip().strip('"')
     if match := _WITH_PORT.fullmatch(text):
         text = match[1] or match[2]
@@ -112,6 +117,7 @@ def canonical_address(text: str) -> Address | None:
     return address.ipv4_mapped or address
 
 
+@lru_cache(maxsize=8192)
 def address_identity(address: Address | None, ipv6_prefix: int) -> str:
     """The text under which an address is counted: IPv4 whole, IPv6 by network, unreadable ones together."""
     if address is None:

@@ -4,14 +4,16 @@ A dialect fills it from what its proxy really sends; nothing after the dialect k
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from sidecar.domain.values import per_request
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@per_request(kw_only=True)
 class RequestMetadata:
     """What the rules may look at. An absent value and an empty one are the same: `None`."""
 

@@ -87,7 +87,7 @@ class FreshContext(ssl.SSLContext):
         try:
             self._current = self._files.context()
         except InvalidValue as error:
-            _log.error(  # noqa: TRY400 - it says all
+            _log.error(
                 "a renewed certificate cannot be used; the last good one stays",
                 extra={"certificate": where, "error": str(error)},
             )

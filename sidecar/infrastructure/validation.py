@@ -33,6 +33,10 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+#: Said of a value from a variable whose bytes are no UTF-8.
+NO_TEXT = "expected text: something from the environment is no UTF-8"
+
+
 class Malformed(ValueError):
     """The text is no JSON."""
 

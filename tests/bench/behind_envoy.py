@@ -4,9 +4,6 @@ The configuration is the repository's own envoy.yaml, but for the ports, and for
 answers 200 in its place, so that nothing else is in the figures.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import yaml
 from sidecar.assets import asset
 from tests.bench.contenders import config, rule
 from tests.bench.load import request
-from tests.bench.stage import OTHER_CORES, IDENTIFIERS, Served, Stage, on, running
+from tests.bench.stage import IDENTIFIERS, Served, Stage, running
 from tests.parts import free_port, require
 
 ASKING, BARE = "Envoy and sidecar", "Envoy alone"
@@ -37,8 +34,7 @@ def _envoy(stage: Stage, sidecar_port: int | None) -> tuple[int, int]:
     file = stage.directory / f"envoy-{port}.yaml"
     file.write_text(yaml.safe_dump(configuration(port, sidecar_port)))
     options = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "error")
-    with on(OTHER_CORES):
-        return port, stage.enter(running([str(require("envoy")), "-c", str(file), *options], port))
+    return port, stage.beside(running([str(require("envoy")), "-c", str(file), *options], port))
 
 
 def configuration(port: int, sidecar_port: int | None) -> dict[str, Any]:

@@ -102,11 +102,11 @@ def ratios(flooded: Results, paced: Results, enveloped: Results) -> str:
     return table(["", "measured", "wanted"], rows)
 
 
-def text(rounds: int, seconds: float, flooded: Results, paced: Results, alike: Results, envoy: Results) -> str:
+def text(scope: str, flooded: Results, paced: Results, alike: Results, envoy: Results) -> str:
     halves = {name: median(of["per_second"]) / 2 for name, of in flooded.items()}
     same = dict.fromkeys(alike, halves[CONSTANT])
     return "\n\n".join([
-        f"{report.machine()}. {rounds} rounds of {seconds:g} s; medians, and the middle half of the rounds.",
+        f"{report.machine()}. {scope}; medians, and the middle half of the rounds.",
         costs(flooded),
         "At half of what each can take:",
         latencies(paced, halves),
@@ -126,7 +126,8 @@ def main() -> None:
     asked = parser.parse_args()
     flooded, paced, alike = compared(asked.rounds, asked.seconds)
     envoy = through_envoy(asked.rounds, asked.seconds)
-    said = text(asked.rounds, asked.seconds, flooded, paced, alike, envoy)
+    scope = f"{asked.rounds} rounds of {asked.seconds:g} s"
+    said = text(scope, flooded, paced, alike, envoy)
     if asked.write:
         report.publish("compare", said)
         plot.draw(flooded, paced, Path(report.DOCUMENT).with_suffix(".svg"))

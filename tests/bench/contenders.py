@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from tests.bench.load import closed, request
+from tests.bench.load import apart, closed, request
 from tests.bench.stage import IDENTIFIERS, OTHER_CORES, Served, Stage
-from tests.bench.load import apart
 from tests.parts import StoreServer
 
 TARGET = "/authz/api/videos"

@@ -1,8 +1,9 @@
 """The callers: raw sockets over epoll, in a process of their own, cheap enough not to be what is measured.
 
-`closed` keeps every connection busy: the next request goes out when the answer is there, which finds the most
-that a server can do. `paced` sends by the clock, whatever the server does, and counts each request's time from
-the moment it was due: a server that stalls makes all that were due meanwhile wait, and that is in the figures.
+`closed` keeps every connection busy: the next request goes out when the answer is there, which finds the
+most that a server can do. `paced` sends by the clock, whatever the server does, and counts each request's
+time from the moment it was due: a server that stalls makes all that were due meanwhile wait, and that is in
+the figures.
 """
 
 import contextlib

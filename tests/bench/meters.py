@@ -38,8 +38,8 @@ class Meter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        after, before = self._now(), self._before
-        self.spent = Spent(after.server - before.server, after.store - before.store, after.calls - before.calls)
+        now, then = self._now(), self._before
+        self.spent = Spent(now.server - then.server, now.store - then.store, now.calls - then.calls)
 
     def _now(self) -> Spent:
         stores = self._stores

@@ -1,8 +1,7 @@
 """The comparison as a picture: CPU for a decision, and how long callers wait at half load."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -12,7 +11,10 @@ from tests.bench.report import median
 _OWN, _STORE, _TAIL = "#2f6f9f", "#c9792b", "#9db8cc"
 
 
-def draw(flooded: Mapping[str, Mapping[str, Any]], paced: Mapping[str, Mapping[str, Any]], file: Path) -> None:
+Results = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+def draw(flooded: Results, paced: Results, file: Path) -> None:
     # The same figures make the same file.
     mpl.rcParams.update({"svg.hashsalt": "bench", "svg.fonttype": "none", "font.size": 9})
     figure = Figure(figsize=(9, 3.2), layout="constrained")

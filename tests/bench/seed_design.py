@@ -2,8 +2,8 @@
 
     python -m tests.bench.seed_design PORT UNIX_SOCKET_OF_REDIS
 
-Small, but no strawman: rules are in memory, the event loop and the HTTP parser are compiled, there is no access
-log, the answer has no body to be made, and the script is as short as a sliding window can be.
+Small, but no strawman: rules are in memory, the event loop and the HTTP parser are compiled, there is no
+access log, the answer has no body to be made, and the script is as short as a sliding window can be.
 """
 
 import hashlib
@@ -85,7 +85,8 @@ class AllowRequest:
     async def __call__(self, asked: EvaluateRequest) -> Decision | None:
         for rule in self._rules.get(asked.client_id, []):
             if self._matches(rule, asked):
-                return await self._store.hit(rule, f"rl:{{{asked.client_id}}}:{rule.id}:{self._who(rule, asked)}")
+                key = f"rl:{{{asked.client_id}}}:{rule.id}:{self._who(rule, asked)}"
+                return await self._store.hit(rule, key)
         return None
 
     def _matches(self, rule: Rule, asked: EvaluateRequest) -> bool:

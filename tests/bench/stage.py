@@ -9,11 +9,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tests.bench.load import Load, Outcome, apart, closed, expect, paced, percentile
 from tests.bench.meters import Meter
@@ -29,6 +29,7 @@ SERVER_CORES = frozenset(_ALL[:1])
 OTHER_CORES = frozenset(_ALL[1:]) or SERVER_CORES
 
 Figures = dict[str, list[float]]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Served:
             "per_second": outcome.per_second,
         }
 
+    def everybody(self) -> None:
+        """Each request once."""
+        load = replace(self.load(PATIENCE_SECONDS * 10), answers=len(self.requests))
+        expect(apart(OTHER_CORES, closed, load), self.status)
+
     def pace(self, seconds: float, rate: float) -> dict[str, float]:
         """How long callers wait at this rate, in milliseconds."""
         return waits(expect(apart(OTHER_CORES, paced, self.load(seconds, rate)), self.status))
@@ -89,12 +95,10 @@ class Stage:
             pid = self._stack.enter_context(running(command, port))
         return port, pid
 
-    def sidecar(
-        self, config: Mapping[str, Any], url: str, *, cores: frozenset[int] = SERVER_CORES
-    ) -> SidecarProcess:
+    def sidecar(self, config: Mapping[str, Any], url: str) -> SidecarProcess:
         process = self.prepared(config, url)
-        with on(cores):
-            return self._stack.enter_context(process)
+        self.begin(process)
+        return process
 
     def prepared(self, config: Mapping[str, Any], url: str) -> SidecarProcess:
         """Not started."""
@@ -103,8 +107,16 @@ class Stage:
         complete = {**config, "store": {"url": url, "timeout_ms": 1000}}
         return SidecarProcess(own, complete, variables={"PYTHONWARNINGS": ""})
 
-    def enter(self, process: Any) -> Any:
-        return self._stack.enter_context(process)
+    def begin(self, process: SidecarProcess, seconds: float = PATIENCE_SECONDS) -> None:
+        """One that was prepared; it may take so long."""
+        self._stack.callback(process.kill)
+        with on(SERVER_CORES):
+            process.start(seconds=seconds)
+
+    def beside(self, what: AbstractContextManager[_T]) -> _T:
+        """On the callers' core."""
+        with on(OTHER_CORES):
+            return self._stack.enter_context(what)
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from tests.steady_load import Answer, SteadyLoad
 
 CONNECTIONS = 8
 #: So long it goes well before and after.
-BEFORE_SECONDS, AFTER_SECONDS = 0.5, 0.5
+BEFORE_SECONDS, AFTER_SECONDS = 0.3, 0.3
 #: As many decisions in a row by the store as show that it is back.
 BACK = 30
 _OPENED = "the store does not answer: requests are decided without it, and do not wait"

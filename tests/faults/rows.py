@@ -82,8 +82,6 @@ FAULTS = (
     Fault("stopped (SIGSTOP)", lambda s, _: s.signal(signal.SIGSTOP), lambda s: s.signal(signal.SIGCONT)),
     Fault("slow by 200 ms", lambda s, _: s.way.slow(SLOW_SECONDS), lambda s: s.way.restore()),
     Fault("CLIENT PAUSE", _pause, _until_it_answers),
-    Fault("cut off", lambda s, _: s.way.cut(), lambda s: s.way.restore()),
-    Fault("no reply comes", lambda s, _: s.way.silence(), lambda s: s.way.restore()),
     Fault("reset in mid-reply", lambda s, _: s.way.tear_replies(), lambda s: s.way.restore()),
     Fault("reply dropped after commit", lambda s, _: s.way.drop_replies(), lambda s: s.way.restore()),
     Fault(

@@ -105,20 +105,21 @@ class Scene:
 
     def counted(self) -> dict[str, dict[int, int]]:
         """By client: which requests are counted, and how often."""
-        found: dict[str, dict[int, int]] = {word: {} for word in CLIENTS}
-        with self._direct() as redis:
-            for word, counts in found.items():
-                keys = list(redis.scan_iter(f"rl:v1:{{{word}}}:each:*:=*", count=10_000))
-                values = redis.mget(keys) if keys else []
-                for key, value in zip(keys, values, strict=True):
-                    counts[int(key.rpartition("=")[2])] = int(value.partition(":")[2])
-        return found
+        return {
+            word: {int(key.rpartition("=")[2]): count for key, count in self._counts(word, "each").items()}
+            for word in CLIENTS
+        }
 
     def together(self, word: str) -> int:
         """What the counter says that all requests of a client share."""
+        return sum(self._counts(word, "all").values())
+
+    def _counts(self, client: str, rule: str) -> dict[str, int]:
+        """Of fixed windows, which are kept as `index:count`; by key."""
         with self._direct() as redis:
-            keys = list(redis.scan_iter(f"rl:v1:{{{word}}}:all:*:{EVERYONE}", count=10_000))
-            return sum(int(value.partition(":")[2]) for value in redis.mget(keys)) if keys else 0
+            keys = list(redis.scan_iter(f"rl:v1:{{{client}}}:{rule}:*:{EVERYONE}*", count=10_000))
+            values: list[Any] = redis.mget(keys) if keys else []
+        return {key: int(value.partition(":")[2]) for key, value in zip(keys, values, strict=True)}
 
     @contextmanager
     def _direct(self) -> Iterator[Redis]:

@@ -18,6 +18,7 @@ from tests.parts import alive, free_port, until
 from tests.raw_http import Connection
 from tests.replicas import done
 from tests.sidecar_process import ADMIN, SidecarProcess, command, environment
+from tests.topologies import wait
 from tests.worker_processes import children, one_to_each, workers
 
 WORKERS = 3
@@ -45,7 +46,7 @@ def started(folder: Path) -> SidecarProcess:
     """With all of its workers ready."""
     sidecar = SidecarProcess(folder, config())
     sidecar.start()
-    asyncio.run(until(lambda: len(sidecar.logged("serving")) == WORKERS, "all workers serve", seconds=30))
+    wait(lambda: len(sidecar.logged("serving")) == WORKERS, "all workers serve")
     return sidecar
 
 
@@ -265,7 +266,7 @@ def test_warnings_are_said_once_not_by_each_process(tmp_path: Path) -> None:
     del own["default_client"]
     running = SidecarProcess(tmp_path, own)
     running.start()
-    asyncio.run(until(lambda: len(running.logged("serving")) == WORKERS, "all workers serve", seconds=30))
+    wait(lambda: len(running.logged("serving")) == WORKERS, "all workers serve")
     running.stop()
     warnings = Counter(line for line in running.log.splitlines() if line.startswith("warning: "))
     assert warnings

@@ -1,12 +1,15 @@
 """What the documents say is there, and what is there is in the documents."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
 from sidecar.cli import main
@@ -19,7 +22,8 @@ from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.recipes import proxies
 from sidecar.infrastructure.redis.diagnosis import acl_line
 from sidecar.infrastructure.telemetry.metrics import Metrics
-from tests.proxies.matrix import FAIL_CLOSED, FAIL_OPEN, SCENARIOS
+from sidecar.infrastructure.validation import reader
+from tests.proxies.matrix import FAIL_CLOSED, FAIL_OPEN, SCENARIOS, Scenario
 
 ROOT = Path(__file__).parents[2]
 DOCS = {
@@ -30,7 +34,7 @@ CONFIGURATION, OPERATIONS, PROXIES = (
     DOCS[f"docs/{name}.md"] for name in ("configuration", "operations", "proxies")
 )
 #: What has a table of its own, below the heading that names it.
-TABLES: dict[str, type] = {
+TABLES: dict[str, Any] = {
     "listen.authz_tls": Tls,
     "admin.keys[]": AdminKey,
     "admin.jwt": Jwt,
@@ -39,8 +43,10 @@ TABLES: dict[str, type] = {
     "clients[].rules[].response": Refusal,
 }
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _METRIC = re.compile(r"\brate_limit_\w+")
+read_client = reader(Client)
 
 
 def keys_of(model: type[BaseModel], beginning: str = "") -> Iterator[str]:
@@ -68,7 +74,7 @@ def rows(text: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
 
-def names_of(table: type) -> set[str]:
+def names_of(table: Any) -> set[str]:
     return (
         set(table.model_fields) if issubclass(table, BaseModel) else {field.name for field in fields(table)}
     )
@@ -148,9 +154,9 @@ def test_every_proxy_has_a_section(proxy: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, FAIL_OPEN, FAIL_CLOSED], ids=lambda scenario: scenario.name)
-def test_every_scenario_of_the_matrix_has_a_row(scenario: object) -> None:
+def test_every_scenario_of_the_matrix_has_a_row(scenario: Scenario) -> None:
     """With what was seen of each proxy."""
-    assert f"\n| {getattr(scenario, 'name')} | " in PROXIES
+    assert f"\n| {scenario.name} | " in PROXIES
 
 
 def test_the_least_rights_are_those_that_the_check_says() -> None:
@@ -158,6 +164,16 @@ def test_the_least_rights_are_those_that_the_check_says() -> None:
     assert f"\n{acl_line('rl', cluster=False)}\n" in OPERATIONS
     more = set(acl_line("rl", cluster=True).split()) - set(acl_line("rl", cluster=False).split())
     assert all(f"{right}" in OPERATIONS for right in more)
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_rules_that_are_shown_can_be_loaded(name: str) -> None:
+    """Whoever copies an example gets no error."""
+    for block in _YAML.findall(DOCS[name]):
+        shown = yaml.safe_load(block)
+        clients = shown.get("clients", [{"id": "shown", "rules": shown["rules"]}] if "rules" in shown else [])
+        for client in clients:
+            read_client(json.dumps(client))
 
 
 @pytest.mark.parametrize("name", DOCS)

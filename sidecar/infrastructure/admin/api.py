@@ -1,5 +1,6 @@
 """The admin port: what is served at which path, as one table for router and document."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from aiohttp import web
@@ -39,6 +40,7 @@ class OpenRoutes:
     def __init__(self, readiness: Readiness, metrics: Callable[[], tuple[str, bytes]]) -> None:
         self._readiness = readiness
         self._metrics = metrics
+        self._one_page = asyncio.Lock()
 
     async def health(self, request: web.Request) -> web.Response:
         return json_answer(200, {"status": "ok"})
@@ -47,7 +49,9 @@ class OpenRoutes:
         return web.Response(status=self._readiness.status, text=self._readiness.word)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        content_type, body = self._metrics()
+        async with self._one_page:
+            # In a thread: thousands of rules are thousands of lines, and decisions are to go on.
+            content_type, body = await asyncio.to_thread(self._metrics)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
 

@@ -10,7 +10,7 @@ from sidecar.domain.rule import Client
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
 from sidecar.infrastructure.explanation import Location, shown
-from sidecar.infrastructure.validation import Rejected, reader
+from sidecar.infrastructure.validation import NO_TEXT, Malformed, Rejected, reader
 
 _read = reader(Client)
 
@@ -63,6 +63,8 @@ def conflicts(placed: Sequence[Placed]) -> Iterator[Problem]:
 def _read_client(value: Any) -> tuple[Client | None, list[tuple[Location, str]]]:
     try:
         return _read(json.dumps(value)), []
+    except Malformed:
+        return None, [((), NO_TEXT)]
     except Rejected as error:
         return None, error.located
 

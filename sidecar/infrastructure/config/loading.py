@@ -20,7 +20,7 @@ from sidecar.infrastructure.config.problems import ConfigurationError, Problem
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.config.substitution import Origin
 from sidecar.infrastructure.config.yaml_source import read_document
-from sidecar.infrastructure.validation import Rejected, reader
+from sidecar.infrastructure.validation import NO_TEXT, Malformed, Rejected, reader
 
 _read_settings = reader(Settings)
 #: What the environment says where the file does not.
@@ -117,6 +117,8 @@ def _settings(main: Document) -> tuple[Settings | None, list[Problem]]:
         return _read_settings(json.dumps(_with_folder(value, main.path.parent))), []
     except Rejected as error:
         return None, main.found(error.located)
+    except Malformed:
+        return None, [main.problem((), NO_TEXT)]
 
 
 def _with_folder(value: dict[str, Any], folder: Path) -> dict[str, Any]:

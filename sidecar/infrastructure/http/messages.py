@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sidecar.domain.values import per_request
+
 _ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class Call:
     """One request to the data port.
 
@@ -43,7 +45,7 @@ class Incoming:
     proceed: Callable[[], None] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class Answer:
     status: int
     headers: dict[str, str] = field(default_factory=dict)

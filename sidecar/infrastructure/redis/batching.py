@@ -10,12 +10,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from sidecar.application.breaker import Breaker
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.ruleset import MAX_CHECKS
+from sidecar.domain.values import per_request
 from sidecar.infrastructure.redis.connection import translated
 from sidecar.infrastructure.redis.deadlines import Deadlines
 
@@ -29,7 +29,7 @@ CONNECT_SECONDS = 1.0
 _log = logging.getLogger("sidecar.store")
 
 
-@dataclass(frozen=True, slots=True)
+@per_request()
 class Waiting:
     """One request on its way."""
 

@@ -32,6 +32,8 @@ from sidecar.infrastructure.redis.cluster import Cluster
 
 #: Nothing was done: another attempt, soon, may find another server or this one in a better state.
 AGAIN = (ReadOnlyError, BusyLoadingError, ClusterDownError, MasterDownError, TryAgainError)
+#: How Redis 6.2 says it of a script's first write.
+_READONLY = ": -READONLY "
 PAUSE_SECONDS = 0.01
 #: So often one call follows servers that name another one.
 REDIRECTS = 16
@@ -132,7 +134,12 @@ class Caller:
 
     async def everywhere(self, *words: str) -> list[Any]:
         """One command without keys, to each server that has some; what they answer."""
-        return [await _asked(server, words) for server in await self._servers.servers()]
+        try:
+            return [await _asked(server, words) for server in await self._servers.servers()]
+        except (RedisError, OSError) as error:
+            if not isinstance(error, ResponseError):
+                self._servers.failed()
+            raise
 
     async def subscription(self, slot: int | None) -> PubSub:
         """On whoever has the slot; what is published on one server of a cluster is heard on all."""
@@ -157,22 +164,23 @@ class Caller:
                 if redirects > REDIRECTS:
                     raise
                 asking = self._servers.redirected(error, connection)
-            except AGAIN as error:
+            except (RedisError, OSError) as error:
                 asking = None
-                await self._refused(connection, error)
+                if not await self._did_nothing(connection, error):
+                    raise
                 await _pause_if(wanted)
-            except (OSError, RedisError) as error:
-                if not isinstance(error, ResponseError):
-                    self._servers.failed()
-                raise
             finally:
                 await pool.release(connection)
 
-    async def _refused(self, connection: Any, error: Exception) -> None:
-        if isinstance(error, ReadOnlyError):
+    async def _did_nothing(self, connection: Any, error: Exception) -> bool:
+        """Whether it is certain that the server did not; sees to it that another attempt may go elsewhere."""
+        is_replica = isinstance(error, ReadOnlyError) or _READONLY in str(error)
+        if is_replica:
             await connection.disconnect()  # a name may lead to another primary now
-        if not isinstance(error, TryAgainError):
+        did_nothing = is_replica or isinstance(error, AGAIN)
+        if (did_nothing or not isinstance(error, ResponseError)) and not isinstance(error, TryAgainError):
             self._servers.failed()
+        return did_nothing
 
 
 async def _spoken(connection: Any, words: Words, *, asking: bool) -> Any:

@@ -6,6 +6,7 @@ its files. Of what is so now, the worst that a live process says is shown.
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 # Not by process id, as the library would have it: those that die would leave their files behind, ever more.
 if worker := os.environ.get("SIDECAR_WORKER"):
     values.ValueClass = values.MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]
+    atexit.register(values.close_all_multiprocess_files)
 
 # A decision should take well under a millisecond of the store, and may take `timeout_ms`.
 _LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)

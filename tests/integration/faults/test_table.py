@@ -8,7 +8,7 @@ import pytest
 from tests.faults.play import Played, play
 from tests.faults.rows import FAULTS
 
-SECONDS, PER_SECOND = 1.5, 150
+SECONDS, PER_SECOND = 1.2, 150
 #: Of a busy machine, beside what the contract says.
 SLACK_SECONDS = 3.0
 BY_STORE = {"allowed", "quota_exceeded"}

@@ -23,7 +23,10 @@ def rule(fields: str) -> str:
     return f"clients:\n- id: a\n  rules:\n  - {{{fields}}}"
 
 
-STORES = "embedded:, embedded:/absolute/directory, redis://…, rediss://… or unix://…"
+STORES = (
+    "embedded:, embedded:/absolute/directory, redis://…, rediss://…, unix://…, redis+cluster://…,"
+    " rediss+cluster://…, redis+sentinel://… or rediss+sentinel://…"
+)
 TYPES = "none, session_id, ip_user_agent, ip, user_id, header:NAME, cookie:NAME, path:NAME, jwt_claim:NAME"
 ONE_PROBLEM = [
     ("", ": expected a mapping at the top level, got nothing"),
@@ -41,7 +44,10 @@ ONE_PROBLEM = [
     ("store:\n  url: embedded:relative", f":2: store.url: expected {STORES}"),
     ("store: {timeout_ms: 0}", ":1: store.timeout_ms: expected at least 1, got 0"),
     ("store: {timeout_ms: 60001}", ":1: store.timeout_ms: expected at most 60000, got 60001"),
-    ("store: {on_unavailable: maybe}", ":1: store.on_unavailable: expected 'allow', 'deny' or 'local', got 'maybe'"),
+    (
+        "store: {on_unavailable: maybe}",
+        ":1: store.on_unavailable: expected 'allow', 'deny' or 'local', got 'maybe'",
+    ),
     (
         "store: {key_prefix: 'a b'}",
         ":1: store.key_prefix: expected text that matches ^[A-Za-z0-9._-]{1,32}$, got 'a b'",

@@ -3,8 +3,11 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar import __version__
+from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Counted, Decision, Reason, Usage, decide
 from sidecar.domain.request import RequestMetadata
+from sidecar.domain.rule import Client, Mode, Rule
+from sidecar.domain.ruleset import RuleSet
 from sidecar.infrastructure.telemetry.metrics import Metrics
 from sidecar.infrastructure.telemetry.observers import Observers
 from tests.decisions import NOW_US, allowed, check, refused, rule, without_numbers
@@ -74,9 +77,34 @@ def test_what_a_watching_rule_would_have_refused_is_counted_for_it() -> None:
     assert value(metrics, "rate_limit_shadow_refusals_total", client="c", rule="on") is None
 
 
+def test_what_is_admitted_near_a_limit_is_counted_for_its_rule() -> None:
+    """From four fifths of it on, the request included; who is refused, or only watched in vain, is not."""
+    checks = [check(rule("near")), check(rule("far")), check(rule("full"), shadow=True)]
+    usages = [Usage(True, 8, 0, 5), Usage(True, 7, 0, 5), Usage(False, 10, 5, 5)]
+    metrics = decided(decide(checks, Counted(True, NOW_US, usages)), refused())
+    assert value(metrics, "rate_limit_near_limit_total", client="c", rule="near") == 1
+    for other in ("far", "full", "r"):
+        assert value(metrics, "rate_limit_near_limit_total", client="c", rule=other) is None
+
+
+def test_limits_and_windows_are_those_of_the_rules_in_force() -> None:
+    """A token bucket's limit is its burst; rules that count nothing have none; a removed rule is gone."""
+    metrics = Metrics(embedded=False)
+    bucket = rule("bucket", algorithm=Algorithm.TOKEN_BUCKET, burst=50)
+    shut = Rule(id="shut", route="/x", mode=Mode.BLOCK)
+    metrics.rules(RuleSet([Client(id="c", rules=(rule("r", limit=7), bucket, shut))]))
+    found = {key for key in samples(metrics) if key[0] == "rate_limit_limit"}
+    assert len(found) == 2
+    assert value(metrics, "rate_limit_limit", client="c", rule="r") == 7
+    assert value(metrics, "rate_limit_limit", client="c", rule="bucket") == 50
+    assert value(metrics, "rate_limit_window_seconds", client="c", rule="r") == 60
+    metrics.rules(RuleSet([Client(id="c", rules=(bucket,))]))
+    assert value(metrics, "rate_limit_limit", client="c", rule="r") is None
+
+
 def test_labels_come_from_the_configuration_never_from_traffic() -> None:
     """A thousand callers, targets, hosts and methods make as many series as one."""
-    metrics = decided(allowed(), refused())
+    metrics = decided(allowed(), allowed(used=10), refused())
     before = samples(metrics).keys()
     for n in range(1000):
         asked = RequestMetadata(

@@ -1,0 +1,99 @@
+"""Refusals that the store need not be asked about again: a flood on a key that is used up.
+
+A limit that is reached stays so until its retry moment, whatever others do meanwhile, unless somebody edits
+the rule or resets its counters. Until then, and for a second at most, the same request of the same caller is
+refused from memory, with the numbers that the store would give: only time has passed for them.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from sidecar.domain.algorithms import SECOND_US
+from sidecar.domain.decision import Check, Counted, Decision, RuleState, Usage, decide
+from sidecar.domain.values import per_request
+
+#: Those that are remembered at most; of more, the oldest are forgotten.
+MAX_REFUSALS = 10_000
+#: For longer, a reset on another replica might be overlooked.
+MAX_SECONDS = 1.0
+
+Key = tuple[str, str, str, int]
+#: The moment, and how often everything was forgotten until then.
+Asked = tuple[float, int]
+
+
+@per_request()
+class _Refusal:
+    usage: Usage
+    cost: int
+    #: By the clock in here: when the store was asked, and until when this holds.
+    asked: float
+    until: float
+    #: By the store's clock.
+    now_us: int
+
+
+class RecentRefusals:
+    """Refusals of the last second; `clear` ends them all."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._refusals: dict[Key, _Refusal] = {}
+        self._cleared = 0
+
+    def before_asking(self) -> Asked:
+        """What `remember` needs: made before the store is asked, for time runs on meanwhile."""
+        return self._clock(), self._cleared
+
+    def clear(self) -> None:
+        """Also of what the store is being asked at the moment: its answer may be from before."""
+        self._refusals.clear()
+        self._cleared += 1
+
+    def find(self, checks: Sequence[Check]) -> Decision | None:
+        """The decision about these checks, if one of their rules is known to refuse."""
+        if not self._refusals:
+            return None
+        now = self._clock()
+        known = [(check, found) for check in checks if (found := self._find(check, now))]
+        if not known:
+            return None
+        usages = [_later(found, now) for _, found in known]
+        _, first = known[0]
+        now_us = first.now_us + round((now - first.asked) * SECOND_US)
+        return decide([check for check, _ in known], Counted(False, now_us, usages))
+
+    def remember(self, decision: Decision, asked: Asked) -> None:
+        """Of a decision that the store made, what refuses."""
+        moment, cleared = asked
+        if cleared != self._cleared:
+            return
+        for state in decision.states:
+            if not state.check.shadow and not state.usage.fits and state.check.instead is None:
+                self._remember(state, decision.now_us, moment)
+
+    def _find(self, check: Check, now: float) -> _Refusal | None:
+        if check.shadow or check.instead is not None or not (found := self._refusals.get(_key(check))):
+            return None
+        return found if found.until > now and found.cost == check.cost else None
+
+    def _remember(self, state: RuleState, now_us: int, asked: float) -> None:
+        retry_us = state.usage.retry_us
+        seconds = MAX_SECONDS if retry_us is None else min(MAX_SECONDS, retry_us / SECOND_US)
+        key = _key(state.check)
+        self._refusals.pop(key, None)
+        self._refusals[key] = _Refusal(state.usage, state.check.cost, asked, asked + seconds, now_us)
+        if len(self._refusals) > MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+
+
+def _key(check: Check) -> Key:
+    return check.client_id, check.rule.id, check.identifier, check.limit
+
+
+def _later(refusal: _Refusal, now: float) -> Usage:
+    """The usage at this moment; rounded so that waiting as long as it says is enough."""
+    passed_us = int((now - refusal.asked) * SECOND_US)
+    usage = refusal.usage
+    retry_us = None if usage.retry_us is None else max(1, usage.retry_us - passed_us)
+    return Usage(False, usage.used, retry_us, max(1, usage.reset_us - passed_us))
