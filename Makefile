@@ -4,12 +4,15 @@
 #                Variables for it may stand in .env, see .env.example
 #   make test    every test; test-unit needs no server, test-integration runs those that do
 #   make bench   what a decision costs, beside other ways to do it; docs/performance.md has the rest
+#   make soak    ten minutes of a steady rate with edits, reloads and ever new callers: does anything grow?
+#   make fuzz    five minutes of inputs for everything that reads bytes from outside
+#   make audit   known vulnerabilities of what is installed; needs the network, so it is no part of check
 #   make check   formatting, lint, types, and that inner layers never import outer ones
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-unit test-integration bench check clean
+.PHONY: run test test-unit test-integration bench soak fuzz audit check clean
 
 run: .venv/.demo
 	$(BIN)/sidecar demo $(if $(wildcard .env),--env-file .env)
@@ -25,6 +28,20 @@ test-integration: .venv/.test
 
 bench: .venv/.bench
 	$(BIN)/python -m tests.bench.compare --write
+
+soak: .venv/.test
+	$(BIN)/python -m tests.bench.soak
+
+fuzz: .venv/.test
+	$(BIN)/python -m tests.fuzz --seconds 300
+
+# A database that cannot be reached is no finding, and no pass either.
+audit: .venv/.audit
+	@$(BIN)/pip-audit --local --skip-editable --progress-spinner off 2> .venv/audit.err; found=$$?; \
+	if grep -q 'ConnectionError\|ServiceError\|Timeout' .venv/audit.err; then \
+	    echo 'audit: the database of vulnerabilities cannot be reached; nothing was checked' >&2; exit 2; \
+	fi; \
+	cat .venv/audit.err >&2; exit $$found
 
 check: .venv/.check
 	$(BIN)/ruff format --check .

@@ -12,11 +12,11 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -95,11 +95,11 @@ class _Workers:
     async def _keep(self, index: int) -> None:
         pause, last = BACKOFF_SECONDS
         while not self._stopping.is_set():
-            started = time.monotonic()
+            started = monotonic()
             code = await self._run_once(index)
             if self._stopping.is_set():
                 return
-            if time.monotonic() - started > last:
+            if monotonic() - started > last:
                 pause = BACKOFF_SECONDS[0]
             _log.error("a worker died", extra={"worker": index, "status": code, "restart_in_seconds": pause})
             await self._pause(pause)

@@ -232,8 +232,9 @@ class _SentinelServer(StoreServer):
     def __init__(self, binary: Path, primary_port: int, more: str) -> None:
         super().__init__(binary, tcp=True)
         self._file = self.directory / "sentinel.conf"
+        ports = f"port 0\ntls-port {self.port}" if "tls-cert-file" in more else f"port {self.port}"
         self._file.write_text(
-            f"port {self.port}\nbind 127.0.0.1\nunixsocket {self.socket}\n"
+            f"{ports}\nbind 127.0.0.1\nunixsocket {self.socket}\n"
             f"dir {self.directory}\nlogfile {self.directory}/log\n"
             f"sentinel monitor {NAME} 127.0.0.1 {primary_port} 2\n"
             f"sentinel down-after-milliseconds {NAME} {FAILED_MS}\n"

@@ -28,6 +28,7 @@ local NUMBERS = {
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
     "x-ratelimit-reset",
+    "x-ratelimit-degraded",
 }
 
 -- Of a refusal, what is about its way from the sidecar to here.

@@ -71,7 +71,10 @@ class RateLimitEvaluator:
 
         def answered(counted: Future[Counted]) -> None:
             try:
-                decision = decide(checks, counted.result())
+                result = counted.result()
+                if charge:
+                    self._census.counted(checks, result)
+                decision = decide(checks, result)
                 if not decision.allowed:
                     self._recent.remember(decision, asked)
             except StoreUnavailable:

@@ -10,6 +10,7 @@ from sidecar.infrastructure.config.envoy.check import check_envoy
 from sidecar.infrastructure.config.envoy.part import Severity
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.proxy_needs import FORWARDED, ProxyNeeds
+from sidecar.infrastructure.recipes import Recipe, patience_ms
 from sidecar.infrastructure.redis.diagnosis import Finding, Level, diagnose
 
 DESCRIPTION = """\
@@ -39,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """Raises `ConfigurationError`."""
     configuration = load_and_warn(options.file)
     if options.envoy is None:
+        _warn_of_patience(options.file, configuration)
         _note_headers(options.file, configuration)
     elif errors := _check_envoy(options.envoy, configuration):
         print(f"{options.envoy}: {_many(errors, 'error')}", file=sys.stderr)
@@ -80,6 +82,18 @@ def _check_store(file: Path, configuration: Configuration) -> bool:
         else:
             print(f"{finding.level}: store: {finding.text}", file=sys.stderr)
     return not any(finding.level is Level.ERROR for finding in findings)
+
+
+def _warn_of_patience(file: Path, configuration: Configuration) -> None:
+    """A proxy that gives up before the sidecar does: not in `serve`, whose proxy may have a recipe of its own."""
+    settings, shipped = configuration.settings, Recipe().timeout_ms
+    if "proxy" in settings.listen.apis and (asked := patience_ms(settings.store.timeout_ms)) > shipped:
+        say(
+            "warning",
+            f"{file}: store.timeout_ms: the recipes of deploy/ wait {shipped} ms for an answer, and take a sidecar "
+            f"that waits {settings.store.timeout_ms} ms for its store for one that is gone: give the proxy "
+            f"{asked} ms, as `sidecar recipe PROXY` does",
+        )
 
 
 def _note_headers(file: Path, configuration: Configuration) -> None:

@@ -1,6 +1,7 @@
 """`sidecar recipe`: the configuration of a proxy that fits a configuration of the sidecar."""
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,15 @@ from sidecar.infrastructure.config.listen import Endpoint
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.proxy_needs import ProxyNeeds
 from sidecar.infrastructure.explanation import did_you_mean
-from sidecar.infrastructure.recipes import PLACEHOLDER, CannotRender, Recipe, proxies, render, together
+from sidecar.infrastructure.recipes import (
+    PLACEHOLDER,
+    CannotRender,
+    Recipe,
+    patience_ms,
+    proxies,
+    render,
+    together,
+)
 from sidecar.infrastructure.recipes.abilities import address_advice, check, proxy
 
 DESCRIPTION = """\
@@ -18,8 +27,8 @@ Print the configuration of a proxy that asks this sidecar about every request. A
 pinned client, and which headers are handed over, set or removed are those of the sidecar's configuration.
 Several files are printed one after the other, each after a comment with its name.
 """
-#: What the proxy waits beyond what the sidecar may wait for its store.
-MARGIN_MS = 200
+#: Of a file that has the secret, and of others what `umask` leaves of it.
+SECRET_MODE, MODE = 0o600, 0o666
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         )
     file = options.config or default_file()
     configuration = load_and_warn(file)
-    _check_client(options, configuration, file)
+    _warn_of_client(options, configuration, file)
     try:
         recipe = _recipe(options, configuration)
         check(options.proxy, recipe)
@@ -83,16 +92,17 @@ def run(options: argparse.Namespace) -> int:
     if options.output is None:
         sys.stdout.write(together(rendered))
         return 0
-    return _write(options, rendered)
+    return _write(options, rendered, _with_secret(options.proxy, recipe))
 
 
-def _check_client(options: argparse.Namespace, configuration: Configuration, file: Path) -> None:
+def _warn_of_client(options: argparse.Namespace, configuration: Configuration, file: Path) -> None:
+    """No error: the API may have made that client, or be about to."""
     known = [client.id for client in configuration.clients]
     if options.client is not None and options.client not in known:
-        has = f"it has {', '.join(known)}" if known else "it has none"
-        options.fail(
-            f"argument --client: no client {options.client!r} in {file}; {has}"
-            + did_you_mean(options.client, known)
+        say(
+            "warning",
+            f"argument --client: {file} does not define {options.client!r}: until the API makes it, no "
+            f"request is limited{did_you_mean(options.client, known)}",
         )
 
 
@@ -107,7 +117,7 @@ def _recipe(options: argparse.Namespace, configuration: Configuration) -> Recipe
         client=options.client,
         fail_open=needs.denies is None if fail_open is None else fail_open,
         unavailable_status=settings.response.unavailable_status,
-        timeout_ms=settings.store.timeout_ms + MARGIN_MS,
+        timeout_ms=patience_ms(settings.store.timeout_ms),
         address_header=settings.client_ip.of(proxy(options.proxy).dialect).header,
         passed_headers=needs.passed,
         forgeable_headers=needs.identities,
@@ -135,7 +145,15 @@ def _address(text: str, option: str) -> str:
         raise CannotRender(f"argument {option}: {error}") from None
 
 
-def _write(options: argparse.Namespace, rendered: dict[str, str]) -> int:
+def _with_secret(name: str, recipe: Recipe) -> set[str]:
+    """The files that have the secret, however that proxy writes it."""
+    if recipe.secret in (None, PLACEHOLDER):
+        return set()
+    without = render(name, replace(recipe, secret=PLACEHOLDER))
+    return {file for file, text in render(name, recipe).items() if text != without[file]}
+
+
+def _write(options: argparse.Namespace, rendered: dict[str, str], secret: set[str]) -> int:
     """All files or none: what is there already is seen before anything is written."""
     folder: Path = options.output
     there = [str(folder / name) for name in rendered if (folder / name).exists()]
@@ -144,12 +162,17 @@ def _write(options: argparse.Namespace, rendered: dict[str, str]) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in rendered.items():
-            _write_file(folder / name, text)
+            _write_file(folder / name, text, SECRET_MODE if name in secret else MODE)
     except OSError as error:
         options.fail(f"argument -o/--output: {error.filename}: {error.strerror}")
     return 0
 
 
-def _write_file(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _write_file(path: Path, text: str, mode: int) -> None:
+    """A file that was there and gets the secret is closed to others before it is in it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        if mode == SECRET_MODE:
+            os.fchmod(descriptor, mode)
+        file.write(text)
     print(path)

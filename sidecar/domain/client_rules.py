@@ -8,7 +8,7 @@ that counts.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sidecar.domain.algorithms import Algorithm
+from sidecar.domain.algorithms import Algorithm, Terms
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.identity import (
     EVERYONE,
@@ -66,6 +66,8 @@ class _CompiledRule:
     overrides: Mapping[tuple[str, ...], int | str]
     specificity: tuple[tuple[int, int], bool]
     resets: int
+    #: Of whoever has no override.
+    terms: Terms
     #: What stands for a refusal that is only watched: a check that never fits, and so is reported as refused.
     would_refuse: Check
 
@@ -84,6 +86,7 @@ class _CompiledRule:
             overrides={reader.parse(name): limit for name, limit in rule.overrides.items()},
             specificity=(pattern.specificity, methods is not None),
             resets=resets,
+            terms=rule.terms(),
             would_refuse=_never_fits(client_id, rule),
         )
 
@@ -202,17 +205,20 @@ class ClientRules:
         return self._counted(compiled, identifier, int(limit), request.cost or 1)
 
     def _counted(self, compiled: _CompiledRule, identifier: str, limit: int, times: int) -> Check:
-        terms = compiled.rule.terms(limit)
+        rule, terms = compiled.rule, compiled.terms
+        if limit != terms.limit:
+            terms = rule.terms(limit)
+        # What can never fit need not be larger than the doubles of the scripts hold.
+        cost = min(rule.cost * times, 2 * terms.capacity)
         return Check(
-            client_id=self.client.id,
-            rule=compiled.rule,
-            identifier=identifier,
-            limit=terms.limit,
-            capacity=terms.capacity,
-            # What can never fit need not be larger than the doubles of the scripts hold.
-            cost=min(compiled.rule.cost * times, 2 * terms.capacity),
-            shadow=compiled.shadow,
-            resets=compiled.resets,
+            self.client.id,
+            rule,
+            identifier,
+            terms.limit,
+            terms.capacity,
+            cost,
+            compiled.shadow,
+            compiled.resets,
         )
 
     def _refused(self, compiled: _CompiledRule, reason: Reason) -> Decision | Check:

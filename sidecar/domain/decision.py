@@ -107,12 +107,12 @@ class Decision:
 
     @property
     def without_store(self) -> bool:
-        return self.reason in (Reason.STORAGE_UNAVAILABLE, Reason.LOCAL_QUOTA_EXCEEDED)
+        return self.reason in _WITHOUT_STORE
 
     @property
     def is_quota(self) -> bool:
         """Refused because a limit is used up, so that waiting helps."""
-        return self.reason in (Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED)
+        return self.reason in _QUOTA
 
     @property
     def violated(self) -> list[str]:
@@ -121,16 +121,15 @@ class Decision:
         return enforcing or ([self.rule_id] if self.rule_id else [])
 
 
+_WITHOUT_STORE = frozenset((Reason.STORAGE_UNAVAILABLE, Reason.LOCAL_QUOTA_EXCEEDED))
+_QUOTA = frozenset((Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED))
+
+
 def decide(checks: Sequence[Check], counted: Counted, refused: Reason = Reason.QUOTA_EXCEEDED) -> Decision:
     """Fold the states of all rules into the one answer (`docs/decisions.md` says which rule is shown)."""
-    states = tuple(RuleState(check, usage) for check, usage in zip(checks, counted.usages, strict=True))
-    enforcing = [state for state in states if not state.check.shadow]
-    if counted.admitted:
-        shown = min(enforcing, key=_tightest, default=None)
-        reason = Reason.ALLOWED
-    else:
-        shown = max((s for s in enforcing if not s.usage.fits), key=_longest_retry)
-        reason = refused
+    states = tuple(map(RuleState, checks, counted.usages))
+    shown = _shown(states, admitted=counted.admitted)
+    reason = Reason.ALLOWED if counted.admitted else refused
     return Decision(
         allowed=counted.admitted,
         reason=reason,
@@ -141,6 +140,15 @@ def decide(checks: Sequence[Check], counted: Counted, refused: Reason = Reason.Q
         states=states,
         refusal=None if counted.admitted or shown is None else shown.check.rule.response,
     )
+
+
+def _shown(states: Sequence[RuleState], *, admitted: bool) -> RuleState | None:
+    if len(states) == 1:
+        return None if states[0].check.shadow else states[0]
+    enforcing = [state for state in states if not state.check.shadow]
+    if admitted:
+        return min(enforcing, key=_tightest, default=None)
+    return max((state for state in enforcing if not state.usage.fits), key=_longest_retry)
 
 
 def _tightest(state: RuleState) -> tuple[int, int, str]:

@@ -205,11 +205,16 @@ class IdentifierReader:
     ) -> None:
         kinds = identifier_types(identifier_type)
         self._extract = [_extractor(kind, parameters, options) for kind in kinds]
+        #: Most rules count one thing: what is made for several would cost them more than the rest.
+        self._alone = self._extract[0] if len(kinds) == 1 else None
         self._is_address = [kind == "ip" for kind in kinds]
         self._ipv6_prefix = options.ipv6_prefix
 
     def values(self, request: RequestMetadata, path: str | None) -> tuple[str, ...] | None:
         """The value of each type, or `None` when one of them is missing."""
+        if self._alone is not None:
+            value = self._alone(request, path)
+            return None if value is None else (value,)
         values = tuple(extract(request, path) for extract in self._extract)
         return None if None in values else values  # type: ignore[return-value]
 
@@ -223,6 +228,8 @@ class IdentifierReader:
 
     def identifier(self, values: tuple[str, ...]) -> str:
         """The text of these values inside a counter's key."""
+        if self._alone is not None:
+            return "=" + values[0] if self._is_address[0] else encode(values[0])
         return "|".join(
             "=" + value if is_address else encode(value)
             for value, is_address in zip(values, self._is_address, strict=False)

@@ -5,6 +5,7 @@ A dialect fills it from what its proxy really sends; nothing after the dialect k
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from sidecar.domain.values import per_request
@@ -48,6 +49,10 @@ class RequestMetadata:
 
 def canonical_host(host: str) -> str:
     """Lower case, without user, port and final dot: the form in which hosts are compared."""
+    return _known_host(host) if len(host) <= _SHORT else _canonical_host(host)
+
+
+def _canonical_host(host: str) -> str:
     host = host.strip().lower().rpartition("@")[2]
     if host.startswith("["):
         return host.partition("]")[0] + "]"
@@ -55,3 +60,8 @@ def canonical_host(host: str) -> str:
     if name and (port.isdigit() or not port):
         host = name
     return host.removesuffix(".")
+
+
+# The same few again and again; a hostile one may be 60 kB, and is not kept.
+_SHORT = 255
+_known_host = lru_cache(maxsize=4096)(_canonical_host)

@@ -60,6 +60,7 @@ class RuleSet:
         self._resets = resets or {}
         self._clients = {client.id: self._compiled(client, before) for client in clients}
         self._hosts = {host: rules for rules in self._clients.values() for host in rules.client.hosts}
+        self._wildcards = any(host.startswith("*.") for host in self._hosts)
 
     def _compiled(self, client: Client, before: "RuleSet | None") -> ClientRules:
         resets = {rule.id: resets_of(self._resets, client.id, rule.id) for rule in client.rules}
@@ -101,7 +102,10 @@ class RuleSet:
         """A pinned or named client that is unknown never falls through to another one."""
         if request.client_id is not None:
             return self._clients.get(request.client_id), FoundBy.NAME
-        if by_host := self._hosts.get(request.host) or self._by_wildcard(request.host):
+        by_host = self._hosts.get(request.host)
+        if by_host is None and self._wildcards:
+            by_host = self._by_wildcard(request.host)
+        if by_host is not None:
             return by_host, FoundBy.HOST
         return self._clients.get(self.policy.default_client or ""), FoundBy.DEFAULT
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from tests.bench import plot, report
 from tests.bench.behind_envoy import ASKING, BARE, both
-from tests.bench.contenders import CONSTANT, REFUSING, SEED, SIDECAR, contenders
+from tests.bench.contenders import CONSTANT, EVALUATE, REFUSING, SEED, SIDECAR, contenders, evaluating
 from tests.bench.report import median, spread, table
 from tests.bench.stage import Figures, Served, Stage, gathered
 
 WARM_SECONDS = 1.0
 #: What Envoy is asked in a second: far from what one of its workers can do.
 ENVOY_PER_SECOND = 1_000.0
+EVALUATE_PER_SECOND = 500.0
 
 Results = dict[str, Figures]
 
@@ -51,6 +52,14 @@ def through_envoy(rounds: int, seconds: float) -> Results:
     with Stage() as stage:
         served = both(stage)
         rates = dict.fromkeys((ASKING, BARE), ENVOY_PER_SECOND)
+        paces(served, rates, 1, WARM_SECONDS)
+        return paces(served, rates, rounds, seconds)
+
+
+def evaluated(rounds: int, seconds: float) -> Results:
+    with Stage() as stage:
+        served = [evaluating(stage)]
+        rates = {served[0].name: EVALUATE_PER_SECOND}
         paces(served, rates, 1, WARM_SECONDS)
         return paces(served, rates, rounds, seconds)
 
@@ -98,11 +107,12 @@ def ratios(flooded: Results, paced: Results, enveloped: Results) -> str:
         ["CPU: refusal from memory / allowed", f"{cpu[REFUSING] / cpu[SIDECAR]:.2f}", "at most 0.8"],
         ["p99 at half: sidecar / constant answer", f"{p99[SIDECAR] / p99[CONSTANT]:.2f}", "at most 1.5"],
         ["p99 that the filter adds in Envoy, ms", f"{p99[ASKING] - p99[BARE]:.2f}", ""],
+        ["p99 of POST /v1/evaluate at 500 a second, ms", f"{p99[EVALUATE]:.2f}", "below 5"],
     ]
     return table(["", "measured", "wanted"], rows)
 
 
-def text(scope: str, flooded: Results, paced: Results, alike: Results, envoy: Results) -> str:
+def text(scope: str, flooded: Results, paced: Results, alike: Results, envoy: Results, json: Results) -> str:
     halves = {name: median(of["per_second"]) / 2 for name, of in flooded.items()}
     same = dict.fromkeys(alike, halves[CONSTANT])
     return "\n\n".join([
@@ -114,7 +124,9 @@ def text(scope: str, flooded: Results, paced: Results, alike: Results, envoy: Re
         latencies(alike, same),
         "Through Envoy, which answers in the application's place:",
         latencies(envoy, dict.fromkeys(envoy, ENVOY_PER_SECOND)),
-        ratios(flooded, paced, envoy),
+        "The JSON API:",
+        latencies(json, dict.fromkeys(json, EVALUATE_PER_SECOND)),
+        ratios(flooded, paced, envoy | json),
     ])  # fmt: skip
 
 
@@ -125,9 +137,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/performance.md, with its plot")
     asked = parser.parse_args()
     flooded, paced, alike = compared(asked.rounds, asked.seconds)
-    envoy = through_envoy(asked.rounds, asked.seconds)
+    envoy, json = through_envoy(asked.rounds, asked.seconds), evaluated(asked.rounds, asked.seconds)
     scope = f"{asked.rounds} rounds of {asked.seconds:g} s"
-    said = text(scope, flooded, paced, alike, envoy)
+    said = text(scope, flooded, paced, alike, envoy, json)
     if asked.write:
         report.publish("compare", said)
         plot.draw(flooded, paced, Path(report.DOCUMENT).with_suffix(".svg"))

@@ -1,5 +1,6 @@
 """Who is compared: all answer the same requests, as Envoy asks them, on one core."""
 
+import json
 from typing import Any
 
 from tests.bench.load import apart, closed, request
@@ -9,6 +10,7 @@ from tests.parts import StoreServer
 TARGET = "/authz/api/videos"
 CONSTANT, SEED = "aiohttp, constant answer", "the seed's design"
 SIDECAR, SIDECAR_TCP = "sidecar", "sidecar, store over TCP"
+EVALUATE = "POST /v1/evaluate"
 REFUSING, FLOODED = "sidecar, refusing", "sidecar, refusing one caller"
 
 
@@ -55,6 +57,22 @@ def seed_design(stage: Stage, store: StoreServer) -> Served:
 def counting(stage: Stage, name: str, store: StoreServer) -> Served:
     process = stage.sidecar(config(rule()), store.url)
     return Served(name, process.port, process.pid, callers(), [store])
+
+
+def evaluating(stage: Stage) -> Served:
+    """Asked by callers that are no proxy."""
+    store = stage.store()
+    process = stage.sidecar(config(rule()), store.url)
+    asked = [_evaluate(number) for number in range(IDENTIFIERS)]
+    return Served(EVALUATE, process.port, process.pid, asked, [store])
+
+
+def _evaluate(number: int) -> bytes:
+    identifier = {"type": "session_id", "session_id": f"session-{number}"}
+    asked = {"client_id": "mon-service", "route": "/api/videos", "method": "GET", "identifier": identifier}
+    body = json.dumps(asked).encode()
+    head = "POST /v1/evaluate HTTP/1.1\r\nHost: sidecar\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def refusing(stage: Stage, store: StoreServer) -> list[Served]:

@@ -2,9 +2,9 @@
 
     python -m tests.bench.faults [seconds] [name ...]
 
-Prints Markdown. Each fault lasts so many seconds (30 unless said), those named or all. Ports 8000, 8080 and
-10000 have to be free for the restarts behind an Envoy (`restarts`), which come last, after the three replicas
-that limit by themselves (`shares`).
+Prints Markdown. Each fault lasts so many seconds (10 unless said, some longer), those named or all. Other
+names are `append-only file`, `shares` (three replicas that limit by themselves) and `restarts`, for which the
+ports 8000, 8080 and 10000 have to be free.
 """
 
 import asyncio
@@ -21,6 +21,9 @@ from tests.faults.rows import FAULTS, Fault
 from tests.faults.shares import Outage, config, outage, three
 
 PER_SECOND = 200
+#: What lasts longer than the others, and an outage in which limits are local.
+LONG_SECONDS = 30.0
+LONG = ("stopped (SIGSTOP)",)
 REASONS = (
     "allowed",
     "quota_exceeded",
@@ -60,7 +63,7 @@ def head(*cells: str) -> Iterator[str]:
 def cells(played: Played) -> tuple[object, ...]:
     reasons = played.reasons
     return (
-        played.fault.name,
+        f"{played.fault.name}, {LONG_SECONDS:g} s" if played.fault.name in LONG else played.fault.name,
         len(played.answers),
         *(reasons[name] for name in REASONS),
         sum(reasons.values()) - sum(reasons[name] for name in REASONS),
@@ -77,11 +80,12 @@ def cells(played: Played) -> tuple[object, ...]:
 
 async def faults(seconds: float, wanted: Sequence[Fault]) -> None:
     print(f"{PER_SECOND} requests/s, a third each for rules that allow, deny and are local without the store")
-    print(f"(the local one: 10 per second). Each fault lasts {seconds:g} s.\n")
+    print(f"(the local one: 10 per second). A fault lasts {seconds:g} s unless said.\n")
     print("\n".join(head(*HEAD)), flush=True)
     for fault in wanted:
+        lasting = max(seconds, LONG_SECONDS) if fault.name in LONG else seconds
         with tempfile.TemporaryDirectory() as directory:
-            played = await play(fault, Path(directory), seconds=seconds, per_second=PER_SECOND)
+            played = await play(fault, Path(directory), seconds=lasting, per_second=PER_SECOND)
         print(row(*cells(played)), flush=True)
     print(
         "\nCounted is at least what the store allowed, less what is gone, and at most that and the requests"
@@ -132,7 +136,7 @@ def main(seconds: float, names: Sequence[str]) -> None:
         asyncio.run(faults(seconds, wanted))
     parts: dict[str, Callable[[], None]] = {
         "append-only file": file_cut_short,
-        "shares": lambda: shares(seconds),
+        "shares": lambda: shares(LONG_SECONDS),
         "restarts": lambda: asyncio.run(restarts()),
     }
     for name, part in parts.items():
@@ -141,4 +145,4 @@ def main(seconds: float, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 30.0, sys.argv[2:])
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0, sys.argv[2:])

@@ -1,4 +1,5 @@
-"""What a decision costs as things grow: rules, clients, identifiers, connections, workers, shards.
+"""What a decision costs as things grow: rules, clients, identifiers, connections, workers, shards;
+and the memory (RSS, all its processes) that the sidecar has then.
 
     python -m tests.bench.growth [--only PART …] [--rounds N] [--seconds S] [--write]
 
@@ -9,6 +10,7 @@ import argparse
 
 from tests.bench import report
 from tests.bench.cases import DIMENSIONS
+from tests.bench.meters import resident
 from tests.bench.report import median, spread, table
 from tests.bench.stage import Figures, Served, Stage, gathered
 
@@ -18,17 +20,17 @@ WARM_SECONDS = 0.5
 def grown(name: str, rounds: int, seconds: float) -> dict[str, Figures]:
     with Stage() as stage:
         served = DIMENSIONS[name](stage)
-        for one in served:
-            warm(one)
+        sizes = {one.name: warm(one) for one in served}
         taken = [{one.name: one.flood(seconds) for one in served} for _ in range(rounds)]
-    return {size: gathered([each[size] for each in taken]) for size in taken[0]}
+    return {size: gathered([each[size] for each in taken]) | {"bytes": [sizes[size]]} for size in sizes}
 
 
-def warm(served: Served) -> None:
-    """Every caller comes at least once, so that there are as many counters as callers."""
+def warm(served: Served) -> float:
+    """Every caller comes at least once; returns the server's memory when there are that many counters."""
     served.flood(WARM_SECONDS)
     if len(served.requests) > 10_000:
         served.everybody()
+    return resident(served.pid)
 
 
 def rows(name: str, figures: dict[str, Figures]) -> list[list[str]]:
@@ -41,6 +43,7 @@ def rows(name: str, figures: dict[str, Figures]) -> list[list[str]]:
             spread(of["store_cpu"]),
             f"{median(of['calls']):.3f}",
             f"{median(of['per_second']):,.0f}",
+            f"{of['bytes'][0] / 1e6:,.0f}",
         ]
         for size, of in figures.items()
     ]
@@ -57,7 +60,7 @@ def main() -> None:
     for name in asked.only:
         said += rows(name, grown(name, asked.rounds, asked.seconds))
         print(f"{name}: done", flush=True)
-    head = ["", "CPU, µs", "ratio to the first", "store's CPU, µs", "store calls", "decisions/s"]
+    head = ["", "CPU, µs", "ratio to the first", "store's CPU, µs", "store calls", "decisions/s", "MB"]
     scope = f"{report.machine()}. {asked.rounds} rounds of {asked.seconds:g} s for each."
     text = f"{scope}\n\n{table(head, said)}"
     if asked.write:

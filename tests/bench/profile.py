@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.bench.contenders import callers, config, rule
 from tests.bench.load import apart, closed
 from tests.bench.report import table
-from tests.bench.stage import OTHER_CORES, Served, Stage
+from tests.bench.stage import OTHER_CORES, SERVER_CORES, Served, Stage, on, running
 from tests.parts import SEARCH_PATH
 from tests.sidecar_process import SidecarProcess
 
@@ -86,12 +86,12 @@ def _short(path: str) -> str:
 def traced(seconds: float, refusing: bool) -> Shares:
     """By cProfile, which writes when the sidecar has ended."""
     with Stage() as stage:
-        process = stage.prepared(rules(refusing), stage.store().url)
-        found = process.file.parent / "profile"
-        process.wrapped_in("cProfile", "-o", str(found))
-        stage.begin(process)
-        apart(OTHER_CORES, closed, asked(process, refusing).load(seconds))
+        process = stage.sidecar(rules(refusing), stage.store().url)
+        served, found = asked(process, refusing), stage.directory / "profile"
         process.stop()
+        command = [sys.executable, "-m", "cProfile", "-o", str(found), "-m", "sidecar", "serve", "-c"]
+        with on(SERVER_CORES), running([*command, str(process.file)], process.port):
+            apart(OTHER_CORES, closed, served.load(seconds))
         return shares_of_profile(pstats.Stats(str(found)))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from tests.faults.rows import Fault
-from tests.faults.scene import CLIENTS, Scene, an_hour_ahead, asked, scene
+from tests.faults.scene import CLIENTS, Scene, an_hour_ahead, asked
 from tests.parts import until
 from tests.steady_load import Answer, SteadyLoad
 
@@ -113,7 +113,9 @@ class Played:
 async def play(fault: Fault, directory: Path, *, seconds: float, per_second: float) -> Played:
     """The fault for so many seconds under so many requests; fails if the store does not come back."""
     variables = an_hour_ahead(directory) if fault.ahead else None
-    with scene(directory, timeout_ms=fault.timeout_ms, embedded=fault.embedded, variables=variables) as stage:
+    with fault.stage(
+        directory, timeout_ms=fault.timeout_ms, embedded=fault.embedded, variables=variables
+    ) as stage:
         load = SteadyLoad([stage.sidecar.port], asked=asked, connections=CONNECTIONS, per_second=per_second)
         played = Played(fault, answers=load.answers[0])
         async with load:

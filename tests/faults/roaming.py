@@ -99,4 +99,4 @@ async def _connected(ports: "cycle[int]") -> Connection:
             try:
                 return await asyncio.open_connection("127.0.0.1", next(ports))
             except ConnectionError:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.01)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.faults.scene import Scene, limit_files
+from tests.faults.scene import Scene, Stage, limit_files, scene
 from tests.parts import alive
 
 #: What a decision may wait for the store. Shorter than `SLOW_SECONDS`, or nothing would be amiss.
@@ -34,6 +34,8 @@ class Fault:
     embedded: bool = False
     ahead: bool = False
     brief: bool = False
+    #: What it is played on: a store of several servers brings another.
+    stage: Stage = scene
     loses_seconds: float = 0.0
 
     @property

@@ -9,9 +9,9 @@ import resource
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from redis import Redis
 
@@ -126,6 +126,19 @@ class Scene:
         path = self._store.socket if self._store else embedded_socket(self.sidecar)
         with Redis(unix_socket_path=str(path), decode_responses=True, socket_timeout=30) as redis:
             yield redis
+
+
+class Stage(Protocol):
+    """Makes a scene."""
+
+    def __call__(
+        self,
+        directory: Path,
+        *,
+        timeout_ms: int,
+        embedded: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> AbstractContextManager[Scene]: ...
 
 
 @contextmanager

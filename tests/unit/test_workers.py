@@ -5,11 +5,13 @@ import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from sidecar import workers
+from tests.parts import until
 
 LOGGER = "sidecar.workers"
 
@@ -33,18 +35,19 @@ def kept(script: str, folder: Path, number: int = 1) -> Iterator[tuple[asyncio.E
 
 async def died(caplog: pytest.LogCaptureFixture, times: int) -> list[logging.LogRecord]:
     """The first lines about a process that died, when there are so many."""
-    async with asyncio.timeout(30):
-        while True:
-            found = [record for record in caplog.records if record.getMessage() == "a worker died"]
-            if len(found) >= times:
-                return found[:times]
-            await asyncio.sleep(0.01)
+
+    def found() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.getMessage() == "a worker died"]
+
+    await until(lambda: len(found()) >= times, "it has died so often", seconds=30)
+    return found()[:times]
 
 
 async def test_one_that_dies_at_once_is_started_less_and_less_often(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line for each time, with its exit code and the pause, which has a bound."""
+    monkeypatch.setattr(workers, "monotonic", lambda: 0.0)
     with kept("exit 7", tmp_path) as (stopping, running):
         lines = await died(caplog, 5)
         stopping.set()
@@ -54,10 +57,11 @@ async def test_one_that_dies_at_once_is_started_less_and_less_often(
 
 
 async def test_one_that_lived_for_a_while_is_started_at_once_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What failed long ago does not count."""
-    with kept("sleep 0.1; exit 7", tmp_path) as (stopping, running):
+    monkeypatch.setattr(workers, "monotonic", map(float, count()).__next__)
+    with kept("exit 7", tmp_path) as (stopping, running):
         lines = await died(caplog, 3)
         stopping.set()
         await running
@@ -66,9 +70,9 @@ async def test_one_that_lived_for_a_while_is_started_at_once_again(
 
 async def test_one_that_does_not_end_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """After the time that draining may take."""
-    with kept(f"trap '' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done", tmp_path) as (stopping, running):
-        while not (tmp_path / "up").exists():
-            await asyncio.sleep(0.01)
+    script = f"trap '' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done"
+    with kept(script, tmp_path) as (stopping, running):
+        await until((tmp_path / "up").exists, "it runs")
         stopping.set()
         assert await running == 0
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == [
@@ -82,8 +86,7 @@ async def test_a_hangup_is_told_to_those_who_listen_and_ends_nobody_else(
     """A process that is only starting has no handler yet; it is about to read the files anyway."""
     script = f"touch {tmp_path}/$SIDECAR_WORKER; exec sleep 60"
     with kept(script, tmp_path, 2) as (stopping, running):
-        while not {"0", "1"} <= {each.name for each in tmp_path.iterdir()}:
-            await asyncio.sleep(0.01)
+        await until(lambda: {"0", "1"} <= {each.name for each in tmp_path.iterdir()}, "both run")
         signal.raise_signal(signal.SIGHUP)
         await asyncio.sleep(0)  # the handler's turn
         await asyncio.sleep(0)
@@ -97,8 +100,7 @@ async def test_what_one_that_died_said_about_now_is_gone_and_what_it_counted_sta
     names = ("counter_0.db", "gauge_livemin_0.db", "gauge_livemax_0.db", "gauge_livemax_1.db")
     script = "; ".join(f"touch {tmp_path}/{name}" for name in names)
     with kept(script, tmp_path) as (stopping, running):
-        while not (tmp_path / names[-1]).exists() or (tmp_path / names[1]).exists():
-            await asyncio.sleep(0.001)
+        await until((tmp_path / names[-1]).exists, "it has run")
         stopping.set()
         await running
     assert {each.name for each in tmp_path.iterdir()} == {"counter_0.db", "gauge_livemax_1.db"}

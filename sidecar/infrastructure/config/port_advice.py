@@ -24,6 +24,7 @@ def of_ports(settings: Settings, main: Document, clients: Sequence[Client]) -> I
         *_addresses(settings),
         *_dropped_names(settings),
         *_without_numbers(settings),
+        *_gateway_statuses(settings),
         *_apis(settings, clients),
     ]
     for location, message in told:
@@ -108,6 +109,17 @@ def _without_numbers(settings: Settings) -> Told:
     if not response.legacy_headers and not response.ietf_headers:
         message = "with ietf_headers off too, no caller is told how much is left"
         yield ("response", "legacy_headers"), message
+
+
+def _gateway_statuses(settings: Settings) -> Told:
+    """Traefik has no way to tell whose they are; Caddy, HAProxy and NGINX go by other things than the status."""
+    status = settings.response.unavailable_status
+    if status in (502, 504) and "proxy" in settings.listen.apis:
+        message = (
+            f"behind Traefik a {status} is taken for a sidecar that is gone: what `deny` refuses passes, or with "
+            "the closed recipe is answered 503"
+        )
+        yield ("response", "unavailable_status"), message
 
 
 def _apis(settings: Settings, clients: Sequence[Client]) -> Told:

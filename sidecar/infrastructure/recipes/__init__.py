@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePath
+from typing import ClassVar
 
 from jinja2 import Environment, StrictUndefined
+
+from sidecar.domain.rule import ID_PATTERN
 
 #: Stands where the secret belongs, until somebody writes it there.
 PLACEHOLDER = "WRITE-THE-SECRET-OF-listen.secret-HERE"
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _SOCKET = re.compile(r"unix:(/[A-Za-z0-9._/-]+)")
 _HEADER = re.compile(r"[a-z0-9._-]{1,128}")
+_MOST_PORT = 65535
+_MARGIN_MS = 200
 _COMMENTS = {".lua": "--", ".js": "//", ".json": "//"}
 
 
@@ -40,7 +45,7 @@ class Recipe:
     #: Whether requests pass while the sidecar is gone; else they get `unavailable_status`.
     fail_open: bool = True
     unavailable_status: int = 503
-    #: How long the proxy waits for an answer: longer than the sidecar for its store.
+    #: How long the proxy waits for an answer: longer than the sidecar for its store (`patience_ms`).
     timeout_ms: int = 250
     #: The header that has the address alone; without one it is in X-Forwarded-For.
     address_header: str | None = "x-client-ip"
@@ -54,6 +59,14 @@ class Recipe:
     #: Whether answers carry RateLimit and RateLimit-Policy, and X-Envoy-RateLimited.
     ietf_headers: bool = False
     envoy_ratelimited: bool = False
+    #: What the answer to an allowed request can say, and what it says in the IETF's words.
+    NUMBERS: ClassVar = (
+        "X-RateLimit-Limit",
+        "X-RateLimit-Remaining",
+        "X-RateLimit-Reset",
+        "X-RateLimit-Degraded",
+    )
+    IETF: ClassVar = ("RateLimit", "RateLimit-Policy")
 
     def __post_init__(self) -> None:
         for address in (self.listen, self.app):
@@ -63,11 +76,31 @@ class Recipe:
         own = (self.address_header, self.secret_header)
         for name in filter(None, (*self.passed_headers, *self.forgeable_headers, *own)):
             _check(_HEADER, name, "the names of headers have letters, digits, '-', '_' and '.' here")
+        if self.client is not None:
+            _check(ID_PATTERN, self.client, "a client's id has 1 to 64 letters, digits, '.', '_' and '-'")
 
     @property
     def pin(self) -> str:
         """What stands before the dialect's path."""
         return f"/clients/{self.client}" if self.client else ""
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The headers of an allowed request that are for the client, and for nobody else."""
+        return self.NUMBERS + (self.IETF if self.ietf_headers else ())
+
+    @property
+    def own_port(self) -> int:
+        """For a proxy that has to ask itself first: the next one that nobody else is said to have."""
+        taken = {_port(address) for address in (self.app, self.sidecar) if _HOST_PORT.fullmatch(address)}
+        first = _port(self.listen)
+        after = (*range(first + 1, _MOST_PORT + 1), *range(first - 1, 0, -1))
+        return next(port for port in after if port not in taken)
+
+
+def patience_ms(store_timeout_ms: int) -> int:
+    """What a proxy should wait: a sidecar that waits that long for its store has to answer after it."""
+    return store_timeout_ms + _MARGIN_MS
 
 
 def proxies() -> list[str]:

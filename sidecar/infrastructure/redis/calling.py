@@ -9,6 +9,7 @@ spoken to here.
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ from redis.exceptions import (
 )
 
 from sidecar.infrastructure.redis.cluster import Cluster
+from sidecar.infrastructure.redis.wire import bulk, bulks, command
 
 #: Nothing was done: another attempt, soon, may find another server or this one in a better state.
 AGAIN = (ReadOnlyError, BusyLoadingError, ClusterDownError, MasterDownError, TryAgainError)
@@ -38,22 +40,37 @@ PAUSE_SECONDS = 0.01
 #: So often one call follows servers that name another one.
 REDIRECTS = 16
 
-Words = tuple[str | int, ...]
+#: A command: its words, or its bytes.
+Words = tuple[str | int, ...] | bytes
 Wanted = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a script is given, as bytes: `keys` of them are keys, which come first; `words` are all."""
+
+    keys: int
+    words: int
+    parts: Sequence[bytes]
+
+    @classmethod
+    def of(cls, keys: Sequence[str], arguments: Sequence[str | int]) -> "Arguments":
+        return cls(len(keys), len(keys) + len(arguments), [bulks(keys), bulks(arguments)])
 
 
 class Script:
     """A script's text and digest; each call is `EVALSHA`, and `EVAL` where the server does not know it."""
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        self._digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        self._by_digest = bulks(("EVALSHA", digest))
+        self._whole = bulks(("EVAL", source))
 
-    def by_digest(self, keys: Sequence[str], arguments: Sequence[str | int]) -> Words:
-        return ("EVALSHA", self._digest, len(keys), *keys, *arguments)
+    def by_digest(self, given: Arguments) -> bytes:
+        return command(3 + given.words, (self._by_digest, bulk(given.keys), *given.parts))
 
-    def whole(self, keys: Sequence[str], arguments: Sequence[str | int]) -> Words:
-        return ("EVAL", self._source, len(keys), *keys, *arguments)
+    def whole(self, given: Arguments) -> bytes:
+        return command(3 + given.words, (self._whole, bulk(given.keys), *given.parts))
 
 
 class Servers(Protocol):
@@ -118,15 +135,13 @@ class Caller:
         self,
         script: Script,
         slot: int | None,
-        keys: Sequence[str],
-        arguments: Sequence[str | int],
-        wanted: Wanted,
+        given: Arguments,
+        wanted: Wanted = lambda: False,
     ) -> Any:
-        words = script.by_digest(keys, arguments)
         try:
-            return await self._answered(slot, words, wanted)
+            return await self._answered(slot, script.by_digest(given), wanted)
         except NoScriptError:
-            return await self._answered(slot, script.whole(keys, arguments), wanted)
+            return await self._answered(slot, script.whole(given), wanted)
 
     async def ask(self, slot: int | None, *words: str | int) -> Any:
         """One command. Only how often it is sent is seen to: it may be one that looks."""
@@ -187,7 +202,10 @@ async def _spoken(connection: Any, words: Words, *, asking: bool) -> Any:
     if asking:  # on the same connection: it is about the next command only
         await connection.send_command("ASKING")
         await connection.read_response()
-    await connection.send_command(*words)
+    if isinstance(words, bytes):
+        await connection.send_packed_command(words)
+    else:
+        await connection.send_command(*words)
     return await connection.read_response()
 
 

@@ -6,7 +6,6 @@ look changes what is known and nothing else, goes on in the background, and asks
 """
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -36,6 +35,8 @@ class Cluster:
         self._servers: dict[Address, Redis] = {}
         self._looking: asyncio.Task[None] | None = None
         self._next_look = 0.0
+        #: Why the last server that was asked in vain did not say who has which slots.
+        self._problem = ""
 
     def name(self, slot: int | None) -> str:
         owner = self._owners[slot or 0]
@@ -47,7 +48,7 @@ class Cluster:
             await asyncio.shield(self._look())
         owner = self._owners[slot or 0]
         if owner is None:
-            raise RedisConnectionError("no server of the cluster says who has the slot")
+            raise RedisConnectionError(f"no server of the cluster says who has the slot{self._problem}")
         return self._server(owner).connection_pool
 
     async def servers(self) -> list[Redis]:
@@ -124,9 +125,11 @@ class Cluster:
 
     async def _slots(self, address: Address) -> "Slots":
         """What this server says; nothing if it does not answer, or is of no cluster."""
-        with contextlib.suppress(RedisError, OSError, ValueError, LookupError, TypeError):
+        try:
             reply: Any = await self._server(address).execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
             return list(_read(reply, address[0]))
+        except (RedisError, OSError, ValueError, LookupError, TypeError) as error:
+            self._problem = f": {type(error).__name__}: {error}"
         return []
 
 

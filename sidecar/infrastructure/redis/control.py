@@ -24,7 +24,7 @@ from redis.exceptions import NoPermissionError
 from sidecar.application.ports import NO_EVICTION, AuditEntry, ControlState, StoredClient
 from sidecar.domain.rule import ID_PATTERN, Client, Enforcement
 from sidecar.infrastructure.redis import scripts
-from sidecar.infrastructure.redis.calling import Caller, Script
+from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
 from sidecar.infrastructure.redis.counters import LAYOUT
 from sidecar.infrastructure.validation import dump, reader
@@ -113,7 +113,7 @@ class RedisControlStore:
 
     async def _called(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> int:
         with translated():
-            return int(await self._caller.call(script, self._slot, keys, arguments, lambda: False))
+            return int(await self._caller.call(script, self._slot, Arguments.of(keys, arguments)))
 
 
 def _state(fields: Mapping[str, str], before: Mapping[str, StoredClient]) -> ControlState:

@@ -18,12 +18,16 @@ from sidecar.domain.identity import EVERYONE
 from sidecar.domain.rule import Rule
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.batching import Lane, Waiting
-from sidecar.infrastructure.redis.calling import Caller, Script
+from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
+from sidecar.infrastructure.redis.wire import bulk, bulks
 
 LAYOUT = "v1"
 #: What a rule has beside its counters: identifiers begin otherwise.
 NO_IDENTIFIER = "!"
+#: Words that the script takes for each check; kinds of checks whose words are kept.
+WORDS, MAX_WRITTEN = 8, 10_000
+_HEADS = {charge: bulk(int(charge)) for charge in (False, True)}
 #: Keys that one step of a search looks at.
 SCAN_KEYS = 1000
 #: What a store that was away is asked: a counter of nobody's, since its reset number is none.
@@ -72,6 +76,8 @@ class RedisCounterStore:
         self._listeners = listeners
         self._clock = clock
         self._lanes: dict[str, Lane] = {}
+        #: With the rule, so that its id stays its own.
+        self._written: dict[tuple[int, int, int, int, bool, bool], tuple[Rule, bytes]] = {}
 
     def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Future[Counted]:
         slot = self._caller.slot(checks[0].client_id)
@@ -86,15 +92,19 @@ class RedisCounterStore:
         return lane
 
     async def _decided(self, slot: int | None, together: Sequence[Waiting]) -> list[Counted]:
-        keys = [key for one in together for check in one.checks for key in self._keys(check)]
-        arguments: list[str | int] = [self._clock() if self._clock else ""]
+        keys: list[bytes] = []
+        parts = [bulk(self._clock() if self._clock else "")]
+        number = 1
         for one in together:
-            arguments += (int(one.charge), len(one.checks))
+            parts.append(_HEADS[one.charge] + bulk(len(one.checks)))
             for check in one.checks:
-                arguments += _arguments(check)
+                keys += map(bulk, self._keys(check))
+                parts.append(self._arguments(check))
+            number += 2 + WORDS * len(one.checks)
+        given = Arguments(len(keys), len(keys) + number, keys + parts)
         started = time.perf_counter()
         reply = await self._caller.call(
-            self._script, slot, keys, arguments, lambda: not all(one.answer.done() for one in together)
+            self._script, slot, given, lambda: not all(one.answer.done() for one in together)
         )
         self._listeners.answered(time.perf_counter() - started)
         return _counted(reply, [len(one.checks) for one in together])
@@ -104,26 +114,15 @@ class RedisCounterStore:
         key = f"{self._prefix}:{LAYOUT}:{{{tag}}}:{_PROBE.id}:{_PROBE.generation}.-1:{EVERYONE}"
         check = Check(tag, _PROBE, EVERYONE, limit=1, capacity=1, cost=1)
         with translated():
-            await self._caller.call(
-                self._script,
-                self._caller.slot(tag),
-                [key],
-                ["", 1, 1, *_arguments(check)],
-                lambda: False,
-            )
+            given = Arguments.of([key], ["", 1, 1, *_arguments(check)])
+            await self._caller.call(self._script, self._caller.slot(tag), given)
 
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
         window_ms = (rule.window_seconds or 1) * 1000
         begin = self.key_beginning(client_id, rule, resets)
         with translated():
-            slot = self._caller.slot(client_id)
-            reply = await self._caller.call(
-                self._census,
-                slot,
-                [f"{begin}{NO_IDENTIFIER}{turn}" for turn in (0, 1)],
-                [window_ms, *seen],
-                lambda: False,
-            )
+            given = Arguments.of([f"{begin}{NO_IDENTIFIER}{turn}" for turn in (0, 1)], [window_ms, *seen])
+            reply = await self._caller.call(self._census, self._caller.slot(client_id), given)
         return int(reply)
 
     async def forget(self, checks: Sequence[Check]) -> int:
@@ -155,6 +154,16 @@ class RedisCounterStore:
 
     def _key(self, check: Check) -> str:
         return self.key_beginning(check.client_id, check.rule, check.resets) + check.identifier
+
+    def _arguments(self, check: Check) -> bytes:
+        """Written once for each kind of check; the few that there are come again and again."""
+        kind = id(check.rule), check.limit, check.capacity, check.cost, check.shadow, check.instead is None
+        found = self._written.get(kind)
+        if found is None or found[0] is not check.rule:
+            if len(self._written) >= MAX_WRITTEN:
+                self._written.clear()
+            found = self._written[kind] = check.rule, bulks(_arguments(check))
+        return found[1]
 
     def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
         generation = f"{rule.generation}.{resets}" if resets else rule.generation

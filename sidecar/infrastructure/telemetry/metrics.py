@@ -26,7 +26,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from sidecar import __version__
-from sidecar.domain.decision import Decision
+from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.ruleset import RuleSet
 
@@ -110,6 +110,8 @@ class Metrics:
     def __init__(self, *, embedded: bool) -> None:
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(*_REQUESTS, registry=registry)
+        #: The series of each kind of decision: looking them up by labels costs more than counting.
+        self._of_decisions: dict[tuple[bool, str | None, str | None, Reason], Counter] = {}
         self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
         self._near_limit = Counter(*_NEAR_LIMIT, registry=registry)
         self._store_errors = Counter(*_STORE_ERRORS, registry=registry)
@@ -124,6 +126,7 @@ class Metrics:
             registry=self._registry,
         )
         self._latency = Histogram(*_LATENCY, registry=registry, buckets=_LATENCY_BUCKETS)
+        self._loop = _running_loop()
         self._tasks = Gauge(*_TASKS, registry=registry, multiprocess_mode="livemax")
         self._store_up = Gauge(*_STORE_UP, registry=registry, multiprocess_mode="livemin")
         self._breakers = Gauge(*_BREAKERS, registry=registry, multiprocess_mode="livemax")
@@ -139,10 +142,15 @@ class Metrics:
         Gauge(*_BUILD_INFO, registry=registry, multiprocess_mode="livemax").labels(__version__).set(1)
 
     def decided(self, request: RequestMetadata, decision: Decision) -> None:
-        result = "allowed" if decision.allowed else "rejected"
-        self._requests.labels(
-            result, decision.client_id or "", decision.rule_id or "", decision.reason.value
-        ).inc()
+        key = decision.allowed, decision.client_id, decision.rule_id, decision.reason
+        if (series := self._of_decisions.get(key)) is None:
+            series = self._of_decisions[key] = self._requests.labels(
+                "allowed" if decision.allowed else "rejected",
+                decision.client_id or "",
+                decision.rule_id or "",
+                decision.reason.value,
+            )
+        series.inc()
         if decision.without_store:
             self._store_errors.inc()
         for state in decision.states:
@@ -198,8 +206,8 @@ class Metrics:
 
     def page(self) -> tuple[str, bytes]:
         """Content type and body of `/metrics`."""
-        with contextlib.suppress(RuntimeError):  # where nothing is served there is no loop
-            self._tasks.set(len(asyncio.all_tasks()))
+        if self._loop is not None:
+            self._tasks.set(len(asyncio.all_tasks(self._loop)))
         return CONTENT_TYPE_LATEST, generate_latest(self._of_all_workers() or self._registry)
 
     def _of_all_workers(self) -> CollectorRegistry | None:
@@ -210,6 +218,13 @@ class Metrics:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         registry.register(self._limits)
         return registry
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Kept, since the page is made in a thread."""
+    with contextlib.suppress(RuntimeError):  # where nothing is served there is none
+        return asyncio.get_running_loop()
+    return None
 
 
 class _Limits(Collector):

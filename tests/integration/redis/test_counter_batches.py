@@ -12,7 +12,7 @@ from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.ruleset import MAX_CHECKS
 from sidecar.infrastructure.redis.batching import MAX_CALLS
-from sidecar.infrastructure.redis.calling import Caller, Script
+from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import connect_to_one
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from tests.integration.redis.counting import (
@@ -44,9 +44,9 @@ class Calls(Caller):
         super().__init__(redis)
         self.carried: list[int] = []
 
-    async def call(self, script: Script, slot: int | None, keys: Sequence[str], *rest: Any) -> Any:
-        self.carried.append(len(keys))
-        return await super().call(script, slot, keys, *rest)
+    async def call(self, script: Script, slot: int | None, given: Arguments, *rest: Any) -> Any:
+        self.carried.append(given.keys)
+        return await super().call(script, slot, given, *rest)
 
 
 async def together(store: Counts, *requests: Sequence[Check]) -> list[Counted]:

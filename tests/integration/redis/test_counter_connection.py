@@ -107,7 +107,7 @@ async def test_a_late_reply_reaches_no_other_caller(
     with pytest.raises(StoreUnavailable):
         await hasty.hit([counter("late", 100)])
     await until(lambda: proxy.kept_back == 1, "the server has answered")
-    calls = [asyncio.create_task(store.hit([counter("r", 1)])) for _ in range(3)]
+    calls = [asyncio.ensure_future(store.hit([counter("r", 1)])) for _ in range(3)]
     await until(lambda: proxy.kept_back == 2, "the server has answered others")
     proxy.pass_replies()
     assert counts(await asyncio.gather(*calls)) == [1, 2, 3]
@@ -207,7 +207,7 @@ async def test_cancelled_callers_leave_the_store_usable(proxy: TcpProxy, store: 
     await store.hit([counter("cancelled")])
     for _ in range(3):
         proxy.hold_replies()
-        calls = [asyncio.create_task(store.hit([counter("cancelled")])) for _ in range(sent + 50)]
+        calls = [asyncio.ensure_future(store.hit([counter("cancelled")])) for _ in range(sent + 50)]
         await until(lambda: proxy.kept_back == MAX_CALLS, "all that can be sent is answered")
         for call in calls:
             call.cancel()
@@ -224,7 +224,7 @@ async def test_a_caller_that_is_cancelled_takes_no_other_down(
 ) -> None:
     """Those that travel with it are answered."""
     proxy.hold_replies()
-    calls = [asyncio.create_task(store.hit([counter()])) for _ in range(10)]
+    calls = [asyncio.ensure_future(store.hit([counter()])) for _ in range(10)]
     await until(lambda: proxy.kept_back == 1, "one call carries them all")
     calls[4].cancel()
     proxy.pass_replies()
@@ -247,7 +247,7 @@ async def test_cut_connections_are_made_anew(proxy: TcpProxy, store: RedisCounte
     """Each request under way is charged once and not sent again; the next one connects anew."""
     await store.hit([counter()])
     proxy.hold_replies()
-    calls = [asyncio.create_task(store.hit([counter()])) for _ in range(10)]
+    calls = [asyncio.ensure_future(store.hit([counter()])) for _ in range(10)]
     await until(lambda: proxy.kept_back == 1, "the server has answered them all")
     proxy.cut()
     results = await asyncio.gather(*calls, return_exceptions=True)

@@ -70,7 +70,7 @@ async def test_a_replica_is_asked_again_until_the_deadline(redis: Redis, store: 
     for checks in (CHECKS, CHECKS[::-1]):
         with pytest.raises(StoreUnavailable, match="in time"):
             await hasty.hit(checks)
-    asked = asyncio.create_task(store.hit(CHECKS))
+    asked = asyncio.ensure_future(store.hit(CHECKS))
     await until(lambda: _refused(redis), "it was asked")
     await redis.replicaof("NO", "ONE")
     assert used(await asked) == [2, 2, 2, 2]

@@ -1,11 +1,11 @@
 """Each way to a store, by the URL that is written for it: counting, the API's data, searching, resetting."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,9 @@ class Ways:
         return f"rediss://127.0.0.1:{server.port}?{self._files()}"
 
     def sentinel(self) -> str:
-        return f"{self._stack.enter_context(SentinelServers(require('valkey'), replicas=1)).url}/5"
+        """The first one that is named is not there."""
+        url = self._stack.enter_context(SentinelServers(require("valkey"), replicas=1)).url
+        return f"{url.replace('//', '//127.0.0.1:1,')}/5"
 
     def oldest_sentinel(self) -> str:
         return self._stack.enter_context(SentinelServers(require("redis 6.2"), replicas=1)).url
@@ -87,8 +89,16 @@ class Ways:
         ask(servers.primary, *USER, password="inner")
         return f"{url.replace('//', f'//{WHO}')}?sentinel_password=other"
 
+    def sentinel_over_tls(self) -> str:
+        more = "\n".join(f"{name} {value}" for name, value in self._tls().items()) + "\ntls-replication yes"
+        servers = SentinelServers(require("redis"), replicas=0, settings=self._tls(), more=more)
+        url = self._stack.enter_context(servers).url
+        return f"{url.replace('redis', 'rediss', 1)}/1?{self._files()}"
+
     def cluster(self) -> str:
-        return self._stack.enter_context(ClusterServers(require("valkey"))).url
+        """The first one that is named is not there."""
+        url = self._stack.enter_context(ClusterServers(require("valkey"))).url
+        return url.replace("//", "//127.0.0.1:1,")
 
     def oldest_cluster(self) -> str:
         """Of one named server the others are learnt."""
@@ -129,16 +139,22 @@ class Ways:
         return f"ssl_ca_certs={self._authority.file}&ssl_certfile={certificate}&ssl_keyfile={key}"
 
 
+NAMES = [name for name in vars(Ways) if not name.startswith("_")]
+
+
 @pytest.fixture(scope="module")
-def ways(authority: Authority) -> Iterator[Callable[[str], str]]:
-    with ExitStack() as stack:
+def ways(authority: Authority) -> Iterator[Mapping[str, str]]:
+    """All are made at once: each waits for its servers to find each other."""
+    with ExitStack() as stack, ThreadPoolExecutor() as together:
         made = Ways(stack, authority)
-        yield cache(lambda way: check_store_url(getattr(made, way)()))
+        yield dict(
+            zip(NAMES, together.map(lambda way: check_store_url(getattr(made, way)()), NAMES), strict=True)
+        )
 
 
-@pytest.fixture(params=[name for name in vars(Ways) if not name.startswith("_")])
-async def store(request: pytest.FixtureRequest, ways: Callable[[str], str]) -> AsyncIterator[Store]:
-    async with connected(ways(request.param)) as redis:
+@pytest.fixture(params=NAMES)
+async def store(request: pytest.FixtureRequest, ways: Mapping[str, str]) -> AsyncIterator[Store]:
+    async with connected(ways[request.param]) as redis:
         yield redis
 
 
@@ -211,17 +227,17 @@ async def test_what_the_api_keeps_is_kept_told_and_announced(store: Store, key_p
 
 
 async def test_a_server_that_the_private_authority_did_not_certify_is_not_spoken_to(
-    ways: Callable[[str], str], tmp_path: Path
+    ways: Mapping[str, str], tmp_path: Path
 ) -> None:
     """And one that does not know us does not speak to us."""
-    url, _, _ = ways("tls").partition("?")
+    url, _, options = ways["tls"].partition("?")
     stranger = Authority(tmp_path)
     certificate, key = stranger.certify("client")
-    for options in (
+    for strange in (
         f"ssl_ca_certs={stranger.file}&ssl_certfile={certificate}&ssl_keyfile={key}",
-        f"{ways('tls').partition('?')[2].partition('&')[0]}&ssl_certfile={certificate}&ssl_keyfile={key}",
+        f"{options.partition('&')[0]}&ssl_certfile={certificate}&ssl_keyfile={key}",
     ):
-        async with connected(f"{url}?{options}", 1.0) as redis:
+        async with connected(f"{url}?{strange}", 1.0) as redis:
             counters = RedisCounterStore(redis, prefix="t", timeout_seconds=1.0)
             with pytest.raises(StoreUnavailable):
                 await counters.hit([check(rule(Algorithm.FIXED_WINDOW, 1))])

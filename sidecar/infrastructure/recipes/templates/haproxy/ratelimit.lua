@@ -21,13 +21,9 @@ local MOST_LINES = 256
 
 -- What the answer to an allowed request shows.
 local NUMBERS = {
-    "x-ratelimit-limit",
-    "x-ratelimit-remaining",
-    "x-ratelimit-reset",
-{% if recipe.ietf_headers %}
-    "ratelimit-policy",
-    "ratelimit",
-{% endif %}
+{% for name in recipe.numbers %}
+    "{{ name | lower }}",
+{% endfor %}
 }
 
 -- Of a refusal, what is about its way from the sidecar to here.
