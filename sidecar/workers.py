@@ -112,12 +112,15 @@ class _Workers:
         except TimeoutError:
             pass
 
-    async def _run_once(self, index: int) -> int:
-        """From its start to its end; returns its exit code."""
+    async def _run_once(self, index: int) -> int | str:
+        """From its start to its end; returns its exit code, or why there was no start."""
         own = {METRICS_FOLDER: str(self._folder), METRICS_NAME: str(index)}
-        process = await asyncio.create_subprocess_exec(
-            *self._command, env={**os.environ, **own}, preexec_fn=_before_exec(), start_new_session=True
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, env={**os.environ, **own}, preexec_fn=_before_exec(), start_new_session=True
+            )
+        except OSError as error:  # too many processes, or no memory, at the moment
+            return str(error)
         self._running[index] = process
         waiting = asyncio.create_task(process.wait())
         stopping = asyncio.create_task(self._stopping.wait())

@@ -23,7 +23,7 @@ class Authority:
         self.file.write_bytes(_pem(certificate))
 
     def certify(self, name: str, *addresses: str, lasts: timedelta = timedelta(days=1)) -> tuple[Path, Path]:
-        """A certificate and its key, good for these addresses and names; since an hour ago, and for so long."""
+        """A certificate and its key, good for these addresses and names, since an hour ago."""
         key = _key()
         certificate = _certificate(_name(name), key, self._name, self._key, addresses=addresses, lasts=lasts)
         files = self._directory / f"{name}.pem", self._directory / f"{name}.key"

@@ -4,19 +4,17 @@ import hashlib
 import socket
 import socketserver
 import subprocess
-import sys
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sidecar.assets import asset
 from tests.sidecar_process import PATIENCE_SECONDS
+from tests.tcp_server import BackendServer, serving
 
 #: As envoy.yaml has them.
 ENVOY_PORT, SIDECAR_PORT, APP_PORT = 10000, 8000, 8080
@@ -51,14 +49,9 @@ def application() -> Iterator[list[bytes]]:
 
     Some targets are answered as `_OWN` says, and WebSockets echo. Yields the targets that it was asked for.
     """
-    with _Server(("127.0.0.1", APP_PORT), _Application) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.asked
-        finally:
-            server.shutdown()
-            thread.join()
+    server = _Server()
+    with serving(server):
+        yield server.asked
 
 
 def require_free(*ports: int) -> None:
@@ -72,18 +65,10 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+class _Server(BackendServer):
+    def __init__(self) -> None:
+        super().__init__(APP_PORT, _Application)
         self.asked: list[bytes] = []
-
-    def handle_error(self, *whose: Any) -> None:
-        """A proxy that ends may leave its connections without a word."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(*whose)
 
 
 class _Application(socketserver.StreamRequestHandler):
@@ -116,11 +101,17 @@ class _Application(socketserver.StreamRequestHandler):
         accept = b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
         lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n\r\n" % accept
         self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\n" + lines)
-        while start := self.rfile.read(2):
+        while True:
+            start = self._exactly(2)
             length = start[1] & 0x7F
-            mask = self.rfile.read(4)
-            payload = bytes(byte ^ mask[i % 4] for i, byte in enumerate(self.rfile.read(length)))
+            mask = self._exactly(4)
+            payload = bytes(byte ^ mask[i % 4] for i, byte in enumerate(self._exactly(length)))
             self.wfile.write(bytes([start[0], length]) + payload)
+
+    def _exactly(self, number: int) -> bytes:
+        if len(read := self.rfile.read(number)) < number:
+            raise ConnectionAbortedError
+        return read
 
 
 #: Answers that are not 200, or have headers of their own.

@@ -1,8 +1,8 @@
 """How many identifiers each rule counts, about: a caller that rotates session ids must not fill the store.
 
 Who was counted is noted in memory and told to the store once a second, which keeps an approximate count per
-rule, of all processes. Many of them are an alarm; a rule may have a cap, above which an identifier that has no
-counter yet is counted by its address instead. Until the store has said that there are too many, a process
+rule, of all processes. Many of them are an alarm; a rule may have a cap, above which an identifier that has
+no counter yet is counted by its address instead. Until the store has said that there are too many, a process
 knows its own: no interval brings more new counters than the cap, for each process, or than `MAX_SEEN`.
 
 Who is refused is not noted: nothing was begun for it. So whoever an `ip` rule refuses does not make a rule

@@ -8,6 +8,7 @@ from pathlib import Path
 from sidecar.commands.files import load_and_warn, say
 from sidecar.infrastructure.config.envoy.check import check_envoy
 from sidecar.infrastructure.config.envoy.part import Severity
+from sidecar.infrastructure.config.envoy.service import MARGIN_MS
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.proxy_needs import FORWARDED, ProxyNeeds
 from sidecar.infrastructure.recipes import Recipe, patience_ms
@@ -85,14 +86,15 @@ def _check_store(file: Path, configuration: Configuration) -> bool:
 
 
 def _warn_of_patience(file: Path, configuration: Configuration) -> None:
-    """A proxy that gives up before the sidecar does: not in `serve`, whose proxy may have a recipe of its own."""
+    """Of a proxy that gives up first. Other commands say nothing: the proxy may have a recipe of its own."""
     settings, shipped = configuration.settings, Recipe().timeout_ms
-    if "proxy" in settings.listen.apis and (asked := patience_ms(settings.store.timeout_ms)) > shipped:
+    timeout = settings.store.timeout_ms
+    if "proxy" in settings.listen.apis and timeout + MARGIN_MS > shipped:
         say(
             "warning",
-            f"{file}: store.timeout_ms: the recipes of deploy/ wait {shipped} ms for an answer, and take a sidecar "
-            f"that waits {settings.store.timeout_ms} ms for its store for one that is gone: give the proxy "
-            f"{asked} ms, as `sidecar recipe PROXY` does",
+            f"{file}: store.timeout_ms: is {timeout}, and the recipes in deploy/ wait {shipped} ms for an "
+            "answer: they take a sidecar that waits for its store for one that is gone; `sidecar recipe` "
+            f"prints one that waits {patience_ms(timeout)} ms",
         )
 
 

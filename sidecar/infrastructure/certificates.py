@@ -22,7 +22,7 @@ _log = logging.getLogger("sidecar")
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """PEM files: a certificate with those that it needs, its key, and who certifies those that may connect."""
+    """PEM files: a certificate with those that it needs, its key, who certifies those that may connect."""
 
     certificate: Path
     key: Path

@@ -48,7 +48,7 @@ HEAD = (
 #: Of the three replicas: a limit of this in ten seconds.
 SHARED, WINDOW_SECONDS = 100, 10
 #: Of the rolling restarts, and of those behind an Envoy.
-LIMIT, REQUESTS, RESTARTS = 3000, 10_000, 10
+LIMIT, REQUESTS, RESTARTS = 6000, 10_000, 10
 
 
 def row(*cells: object) -> str:

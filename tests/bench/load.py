@@ -14,6 +14,7 @@ import random
 import re
 import select
 import socket
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -89,10 +90,11 @@ def closed(load: Load) -> Outcome:
     with _connected(load) as (poll, sockets):
         todo = _cycle(load.requests)
         begun = time.perf_counter()
-        end, most = begun + load.seconds, load.answers or float("inf")
-        for fd in sockets:
+        end, most = begun + load.seconds, load.answers or sys.maxsize
+        waiting = set(sockets[:most])
+        for fd in waiting:
             os.write(fd, next(todo))
-        waiting, sent = set(sockets), len(sockets)
+        sent = len(waiting)
         for fd, answer in _answers(poll, waiting):
             outcome.statuses[answer[9:12]] += 1
             if time.perf_counter() < end and sent < most:

@@ -15,6 +15,8 @@ from tests.bench.contenders import callers, config, rule
 from tests.bench.meters import used_memory
 from tests.bench.stage import Served, Stage
 
+#: So slow that no counter ends while others are made.
+SLOW = {"limit": 200, "window_seconds": 86_400}
 #: Requests of each caller; only one algorithm keeps them apart.
 REQUESTS = {"sliding_window": (1, 10, 100)}
 
@@ -23,10 +25,10 @@ def taken(algorithm: str, requests: int, identifiers: int) -> float:
     """Bytes for one identifier."""
     with Stage() as stage:
         store = stage.store()
-        process = stage.sidecar(config(rule(algorithm=algorithm, window_seconds=3600)), store.url)
+        process = stage.sidecar(config(rule(algorithm=algorithm, **SLOW)), store.url)
         # Connections and script are there before it begins.
         one = Served(algorithm, process.port, process.pid, callers(1), [store])
-        one.flood(0.2)
+        one.everybody()
         before = used_memory(store)
         everybody = replace(one, requests=Callers(identifiers, shuffled=False))
         for _ in range(requests):

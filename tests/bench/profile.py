@@ -25,6 +25,8 @@ from tests.sidecar_process import SidecarProcess
 SHOWN, PER_SECOND = 10, 500
 #: Function → part of the samples, or of the time, that is its own; and with those that it calls.
 Shares = dict[str, tuple[float, float]]
+#: py-spy sees no compiled code: what uvloop itself does is time of the function that started it.
+_LOOP = "the event loop: waiting, reading, writing"
 
 
 def asked(process: SidecarProcess, refusing: bool) -> Served:
@@ -74,7 +76,7 @@ def shares_of_stacks(lines: Iterable[str]) -> Shares:
 def _frame(frame: str) -> str:
     """Without the line: a function is one."""
     name, _, place = frame.rpartition(" (")
-    return f"{name} ({_short(place.rpartition(':')[0])})"
+    return _LOOP if name.endswith("Runner.run") else f"{name} ({_short(place.rpartition(':')[0])})"
 
 
 def _short(path: str) -> str:
@@ -91,16 +93,17 @@ def traced(seconds: float, refusing: bool) -> Shares:
         process.stop()
         command = [sys.executable, "-m", "cProfile", "-o", str(found), "-m", "sidecar", "serve", "-c"]
         with on(SERVER_CORES), running([*command, str(process.file)], process.port):
-            apart(OTHER_CORES, closed, served.load(seconds))
-        return shares_of_profile(pstats.Stats(str(found)))
+            answers = apart(OTHER_CORES, closed, served.load(seconds)).answers
+        return shares_of_profile(pstats.Stats(str(found)), answers // 20)
 
 
-def shares_of_profile(stats: pstats.Stats) -> Shares:
-    functions = stats.get_stats_profile().func_profiles
-    total = stats.get_stats_profile().total_tt
+def shares_of_profile(stats: pstats.Stats, calls: int) -> Shares:
+    """Of functions with so many calls: those with fewer belong to the start."""
+    profile = stats.get_stats_profile()
+    hot = {n: of for n, of in profile.func_profiles.items() if int(of.ncalls.partition("/")[0]) >= calls}
+    total = sum(of.tottime for of in hot.values())
     return {
-        f"{name} ({_short(of.file_name)})": (of.tottime / total, of.cumtime / total)
-        for name, of in functions.items()
+        f"{n} ({_short(of.file_name)})": (of.tottime / total, of.cumtime / total) for n, of in hot.items()
     }
 
 

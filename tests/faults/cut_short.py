@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.faults.scene import Scene, asked, scene
 from tests.raw_http import Connection
 
-#: Less than what one request writes.
-CUT_BYTES = 60
+#: As much as some requests write, of which each writes more than `LEAST_BYTES`.
+CUT_BYTES, LEAST_BYTES = 1500, 150
 
 
 def cut_short(directory: Path, requests: int) -> tuple[set[int], set[int], dict[str, tuple[int, int]]]:

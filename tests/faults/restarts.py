@@ -69,19 +69,6 @@ async def draining(
         return load.answered, away
 
 
-async def hurried(directory: Path, *, callers: int, restarts: int) -> Answered:
-    """Restarts of a sidecar whose callers make a connection for each request, without a pause."""
-    sidecar = SidecarProcess(directory, config(10**9))
-    with sidecar:
-        asked = request("GET", "/authz/x", {"Connection": "close"})
-        load = Roaming([sidecar.port], asked, per_second=1e6, connections=callers)
-        async with load:
-            for _ in range(restarts):
-                await asyncio.sleep(0.2)
-                await asyncio.to_thread(restart, sidecar)
-        return load.answered
-
-
 def restart(sidecar: SidecarProcess) -> float:
     """Returns for how many seconds it was gone."""
     sidecar.stop()

@@ -119,8 +119,8 @@ def _form(text: str) -> Any:
 
 def configurations() -> st.SearchStrategy[Any]:
     right = [(ROOT / path).read_text() for path in ("config/sidecar.yaml", "deploy/compose/sidecar.yaml")]
-    rich = [*right, yaml.safe_dump(_RICH), "a: &a [1, 2]\nb: *a\n<<: {c: 1}\n"]
-    trees = changed(_RICH).map(lambda made: yaml.safe_dump(_encodable(made)))
+    rich = [*right, yaml.safe_dump(RICH), "a: &a [1, 2]\nb: *a\n<<: {c: 1}\n"]
+    trees = changed(RICH).map(lambda made: yaml.safe_dump(_encodable(made)))
     environ = st.dictionaries(st.sampled_from(["REDIS_URL", "X", "LOG_LEVEL", "SIDECAR_ADMIN_KEY"]), text(3))
     return st.tuples(spoilt(rich) | trees | text(20), environ)
 
@@ -184,7 +184,7 @@ def _without(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name != "secret_header"}
 
 
-_RICH: dict[str, Any] = {
+RICH: dict[str, Any] = {
     "store": {"url": "redis://u:${SECRET}@h:6379/0", "timeout_ms": 50, "on_unavailable": "local"},
     "listen": {"authz": "127.0.0.1:8000", "trusted_peers": ["private", "10.0.0.0/8"], "secret": "${SECRET}"},
     "client_ip": {"header": None, "trusted_hops": 2, "dialects": {"nginx": {"header": "x-real-ip"}}},

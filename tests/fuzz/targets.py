@@ -1,4 +1,4 @@
-"""Every reader of what comes from outside, by name."""
+"""Every reader of what comes from outside, by name; that of the admin port is in `admin_port`."""
 
 from tests.fuzz import data_port, files, values
 from tests.fuzz.running import Target
@@ -8,11 +8,11 @@ TARGETS = {
     for target in (
         Target("data-port", data_port.requests(), data_port.holds, slowness=10),
         Target("paths", values.paths(), values.path_holds),
-        Target("addresses", values.addresses(), values.address_holds),
-        Target("identifiers", values.identities(), values.identity_holds),
+        Target("addresses", values.addresses(), values.address_holds, slowness=4),
+        Target("identifiers", values.identities(), values.identity_holds, slowness=2),
         Target("jwt-payloads", values.payloads(), values.payload_holds),
         Target("tokens", values.forged(), values.token_holds),
-        Target("key-sets", values.key_sets(), values.key_set_holds),
+        Target("key-sets", values.key_sets(), values.key_set_holds, slowness=4),
         Target("configurations", files.configurations(), files.configuration_holds, slowness=10),
         Target("env-files", files.env_files(), files.env_file_holds),
         Target("store-urls", files.store_urls(), files.store_url_holds),

@@ -1,4 +1,4 @@
-"""What the image and docker-compose.yml promise: no root, no capabilities, a root that is read-only, a health check.
+"""What the image and docker-compose.yml promise: no root, no capabilities, a read-only root, a health check.
 
 No container runs here: the files are read, and the sidecar is watched for files that it writes.
 """
@@ -137,7 +137,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_serving_writes_no_file(sidecar: SidecarProcess) -> None:
-    """Which the root of a container that is read-only would not let it: decisions, changes, a reload, metrics."""
+    """Which a read-only root would not let it: for decisions, changes, a reload, metrics."""
     assert sidecar.ask("GET", "/authz/x", {"X-Client-IP": "192.0.2.1"}).status == 200
     assert sidecar.admin("PUT", "/v1/clients/new", {"id": "new"}).status in (200, 201)
     assert sidecar.admin("POST", "/v1/reload").status == 200

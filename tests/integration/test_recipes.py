@@ -28,6 +28,8 @@ clients:
       - {{route: /*, identifier_type: "header:X-Plan", limit: 5, window_seconds: 60}}
       - {{route: /a, identifier_type: ip_user_agent, limit: 5, window_seconds: 60}}
 """
+#: The sidecar's address as proxies in a cluster see it.
+OTHERWHERE = ("--sidecar", "limits.example:8100")
 #: What each proxy is asked about a configuration: program, and its arguments for a folder.
 ACCEPTED: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
     "envoy": ("envoy", lambda folder: ["--mode", "validate", "-c", f"{folder}/envoy.yaml"]),
@@ -166,8 +168,8 @@ def test_what_a_proxy_cannot_do_is_said_beside_its_recipe(file: Path, say: Say) 
             f"there is no recipe for 'ngnix'; there are {', '.join(proxies())}; did you mean nginx?",
         ),
         (
-            ["envoy", "--client", "shp"],
-            "argument --client: no client 'shp' in my.yaml; it has shop; did you mean shop?",
+            ["envoy", "--client", "a b"],
+            "a client's id has 1 to 64 letters, digits, '.', '_' and '-', got 'a b'",
         ),
         (
             ["envoy", "--listen", "80"],
@@ -188,6 +190,24 @@ def test_a_wrong_command_line_is_exit_code_2_and_one_line(
     code, printed, told = say("recipe", "-c", "my.yaml", *arguments)
     assert (code, printed) == (2, "")
     assert told.splitlines()[-1] == f"sidecar recipe: error: {says}"
+
+
+def test_a_client_that_no_file_defines_is_a_warning(file: Path, say: Say) -> None:
+    """The API may have made it; the recipe is the same as for any other."""
+    code, printed, told = say("recipe", "envoy", "-c", file, "--client", "shp", "--show-secret")
+    assert (code, "/clients/shp/authz" in printed) == (0, True)
+    assert told == (
+        f"warning: argument --client: {file} does not define 'shp': until the API makes it, no request is "
+        "limited; did you mean shop?\n"
+    )
+
+
+def test_traefiks_port_for_itself_is_beside_the_one_that_it_listens_on(file: Path, say: Say) -> None:
+    """In both of its files; it is none of those that the sidecar and the application have."""
+    options = ("--listen", "0.0.0.0:8098", "--app", "127.0.0.1:8099")
+    _, printed, _ = say("recipe", "traefik", "-c", file, *options)
+    assert 'address: "http://127.0.0.1:8101/forward-auth"' in printed
+    assert 'address: "127.0.0.1:8101"' in printed
 
 
 def test_a_wrong_configuration_is_exit_code_1(file: Path, say: Say) -> None:
@@ -213,6 +233,19 @@ def test_files_are_written_and_never_overwritten_unasked(file: Path, say: Say, t
     assert [path.read_text() for path in folder.iterdir()] == ["mine"]
     assert say("recipe", "haproxy", "-c", file, "-o", folder, "--force")[0] == 0
     assert (folder / names[0]).read_text() != "mine"
+
+
+@pytest.mark.parametrize("proxy", proxies())
+def test_files_with_the_secret_are_for_their_owner_alone(
+    file: Path, say: Say, tmp_path: Path, proxy: str
+) -> None:
+    """Also those that were there and could be read by others; those without it are like any file."""
+    folder = tmp_path / proxy
+    assert say("recipe", proxy, "-c", file, "-o", folder, *OTHERWHERE)[0] == 0
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} <= {0o644, 0o664, 0o666}
+    assert say("recipe", proxy, "-c", file, "-o", folder, "--force", "--show-secret", *OTHERWHERE)[0] == 0
+    for path in folder.iterdir():
+        assert (path.stat().st_mode & 0o077 == 0) == (SECRET in path.read_text()), path
 
 
 def test_a_folder_that_is_a_file_is_one_line(file: Path, say: Say) -> None:
@@ -286,12 +319,30 @@ def test_check_names_the_headers_that_it_cannot_see_cleared(file: Path, say: Say
     """Those that now decide who is counted, in one line that is no error."""
     file.write_text(CONFIG.replace('"header:X-Plan"', "user_id"))
     code, _, told = say("check", file)
-    assert (code, told) == (
+    assert (code, told.splitlines()[1:]) == (
         0,
-        f"note: {file}: whether callers can write x-member, x-tenant, x-edge-ip, x-real-ip themselves "
-        "cannot be seen here: the proxy has to set or remove that on every request, "
-        "see `sidecar recipe PROXY` and `sidecar check --envoy`\n",
+        [
+            f"note: {file}: whether callers can write x-member, x-tenant, x-edge-ip, x-real-ip themselves "
+            "cannot be seen here: the proxy has to set or remove that on every request, "
+            "see `sidecar recipe PROXY` and `sidecar check --envoy`"
+        ],
     )
+
+
+def test_check_says_that_the_proxies_recipes_would_give_up_first(file: Path, say: Say) -> None:
+    """One line, with what to do; not where they wait long enough, nor where no proxy asks."""
+    warned = (
+        f"warning: {file}: store.timeout_ms: is 300, and the recipes in deploy/ wait 250 ms for an answer: "
+        "they take a sidecar that waits for its store for one that is gone; `sidecar recipe` prints one "
+        "that waits 500 ms"
+    )
+    assert say("check", file)[2].splitlines()[0] == warned
+    for fine in (
+        CONFIG.replace("timeout_ms: 300", "timeout_ms: 150"),
+        f"{CONFIG}".replace("secret:", "apis: [rate], secret:"),
+    ):
+        file.write_text(fine)
+        assert "store.timeout_ms" not in say("check", file)[2]
 
 
 def test_check_of_an_envoy_that_cannot_be_read_is_exit_code_1(file: Path, say: Say) -> None:

@@ -1,5 +1,6 @@
-"""One real proxy with a recipe of `deploy/` unchanged, a real sidecar, and an application behind them."""
+"""One real proxy with a recipe of `deploy/` unchanged, a real sidecar, its store, and an application."""
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.envoy_process import APP_PORT, SIDECAR_PORT, application, require_free
+from tests.parts import StoreServer, require
 from tests.proxies.process import PROXY_PORT, Proxy, running
 from tests.raw_http import Connection, Headers, Reply, ask
-from tests.sidecar_process import SidecarProcess
+from tests.sidecar_process import PATIENCE_SECONDS, SidecarProcess
 
 HOUR = {"algorithm": "sliding_window", "window_seconds": 3600}
 #: What a session, or an address, may do.
@@ -41,11 +43,12 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Lab:
-    """All three, running."""
+    """All of them, running."""
 
     proxy: Proxy
     fail_open: bool
     sidecar: SidecarProcess
+    store: StoreServer
     #: What the proxy has printed.
     log: Path
     #: The targets that the application was asked for.
@@ -54,6 +57,19 @@ class Lab:
     def ask(self, method: str, target: str, headers: Headers = (), body: bytes | None = None) -> Reply:
         """A request to the proxy on a connection of its own."""
         return ask(PROXY_PORT, method, target, headers, body)
+
+    @contextmanager
+    def without_store(self) -> Iterator[None]:
+        """Afterwards the sidecar counts again; what it had counted is gone."""
+        self.store.stop()
+        try:
+            yield
+        finally:
+            self.store.start()
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while "x-ratelimit-limit" not in self.sidecar.ask("GET", "/authz/counts").headers:
+                assert time.monotonic() < deadline, "the sidecar does not find its store again"
+                time.sleep(0.01)
 
     def connect(self) -> Connection:
         return Connection(PROXY_PORT)
@@ -67,14 +83,26 @@ def lab(
 
     The sidecar has `CONFIG`, over it what the proxy needs, over that `config`.
     """
-    require_free(PROXY_PORT, SIDECAR_PORT, APP_PORT)
     asked = merged(merged(CONFIG, proxy.config), config or {})
     with (
-        application() as heard,
-        SidecarProcess(directory, asked) as sidecar,
+        background(directory, asked) as (sidecar, store, heard),
         running(proxy, directory, fail_open=fail_open) as log,
     ):
-        yield Lab(proxy, fail_open, sidecar, log, heard)
+        yield Lab(proxy, fail_open, sidecar, store, log, heard)
+
+
+@contextmanager
+def background(
+    directory: Path, config: Mapping[str, Any]
+) -> Iterator[tuple[SidecarProcess, StoreServer, Sequence[bytes]]]:
+    """All that is behind a proxy, or several, and the targets that the application was asked for."""
+    require_free(PROXY_PORT, SIDECAR_PORT, APP_PORT)
+    with (
+        application() as heard,
+        StoreServer(require("valkey")) as store,
+        SidecarProcess(directory, merged({"store": {"url": store.url}}, config)) as sidecar,
+    ):
+        yield sidecar, store, heard
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from tests.raw_http import Connection, Reply
 
 NUMBERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 #: What this is about; of a proxy's or an application's own headers nothing is said.
-NAMED = tuple(sorted({*REFUSAL_HEADERS, "X-RateLimit-Status", "WWW-Authenticate"}))
+DEGRADED = "X-RateLimit-Degraded"
+NAMED = tuple(sorted({*REFUSAL_HEADERS, DEGRADED, "X-RateLimit-Status", "WWW-Authenticate"}))
 UPLOAD = b"x" * 2_000_000
 LONG_TARGET = "/" + "x" * 60_000
 
@@ -126,6 +127,18 @@ def long_target(lab: Lab) -> Seen:
         return _seen(connection, reply)
 
 
+def store_away(lab: Lab) -> Seen:
+    """Requests pass, uncounted; the client is told of it where it can be, the application never."""
+    session = a_session()
+    with lab.connect() as connection, lab.without_store():
+        replies = [connection.ask("GET", LIMITED, session) for _ in range(LIMIT + 1)]
+        assert [reply.status for reply in replies] == [200] * (LIMIT + 1)
+        assert all(b"ratelimit" not in reply.body.lower() for reply in replies)
+        said = {reply.headers.get(DEGRADED.lower()) for reply in replies}
+        assert said == {"storage_unavailable" if lab.proxy.success_headers else None}
+        return _seen(connection, replies[-1])
+
+
 def sidecar_killed(lab: Lab) -> Seen:
     """On a connection from before; started again, the sidecar counts on."""
     session = a_session()
@@ -154,6 +167,10 @@ def _success(status: int, *more: str) -> Callable[[Proxy], Seen]:
         return Seen(status, tuple(sorted((*more, *numbers))), True)
 
     return expected
+
+
+def _uncounted(proxy: Proxy) -> Seen:
+    return Seen(200, (DEGRADED,) if proxy.success_headers else (), True)
 
 
 def _refusal(proxy: Proxy) -> Seen:
@@ -194,6 +211,7 @@ SCENARIOS = [
     Scenario("WebSocket", websocket, _handshake),
     Scenario("WebSocket, refused", websocket_refused, _refused_handshake),
     Scenario("target of 60 kB", long_target, _long_target),
+    Scenario("store away", store_away, _uncounted),
 ]
 #: Those that depend on what happens without the sidecar.
 FAIL_OPEN = Scenario("sidecar killed, fail-open", sidecar_killed, lambda _: Seen(200, (), True))

@@ -33,13 +33,16 @@ def documents(text: str) -> dict[str, Any]:
     return {document["kind"]: document for document in yaml.safe_load_all(text)}
 
 
-def istio(mesh: Any, destination_rule: Any) -> dict[str, Any]:
-    """For an ingress gateway with an extension provider, and a rule for the connections to it."""
+def istio(mesh: Any, policies: dict[str, Any]) -> dict[str, Any]:
+    """For an ingress gateway with an extension provider, and what is said of it and of its connections."""
     provider = mesh["meshConfig"]["extensionProviders"][0]["envoyExtAuthzHttp"]
-    pool = destination_rule["spec"]["trafficPolicy"]["connectionPool"]
+    pool = policies["DestinationRule"]["spec"]["trafficPolicy"]["connectionPool"]
+    (change,) = policies["EnvoyFilter"]["spec"]["configPatches"]
+    assert (change["applyTo"], change["patch"]["operation"]) == ("NETWORK_FILTER", "MERGE")
     manager = {
         "normalize_path": True,
         "merge_slashes": mesh["meshConfig"]["pathNormalization"]["normalization"] == "MERGE_SLASHES",
+        **change["patch"]["value"]["typed_config"],
     }
     sidecar = _cluster("sidecar", SIDECAR_PORT)
     sidecar["connect_timeout"] = pool["tcp"]["connectTimeout"]
@@ -215,8 +218,7 @@ def manifest(proxy: str, name: str, fail_open: bool) -> str:
 
 def _run_istio(program: Path, directory: Path, fail_open: bool) -> list[str]:
     mesh = yaml.safe_load(manifest("istio", "extension-provider.yaml", fail_open))
-    rule = documents(manifest("istio", "policy.yaml", True))["DestinationRule"]
-    return started(program, directory, istio(mesh, rule))
+    return started(program, directory, istio(mesh, documents(manifest("istio", "policy.yaml", True))))
 
 
 def _run_envoy_gateway(program: Path, directory: Path, fail_open: bool) -> list[str]:

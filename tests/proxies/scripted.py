@@ -3,13 +3,14 @@
 import socketserver
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.envoy_process import APP_PORT, SIDECAR_PORT, application, require_free
 from tests.proxies.process import PROXY_PORT, Proxy, running
 from tests.raw_http import Headers, Reply, ask
+from tests.tcp_server import BackendServer, serving
 
 
 class Script:
@@ -38,15 +39,11 @@ class Script:
 def scripted() -> Iterator[Script]:
     """Listens where the recipes look for the sidecar."""
     script = Script()
-    with _Server(script) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(_Server(script)):
         try:
             yield script
         finally:
             script.answering.set()
-            server.shutdown()
-            thread.join()
 
 
 @dataclass(frozen=True)
@@ -67,12 +64,9 @@ def front(proxy: Proxy, directory: Path, *, fail_open: bool = True) -> Iterator[
         yield Front(sidecar, log)
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
+class _Server(BackendServer):
     def __init__(self, script: Script) -> None:
-        super().__init__(("127.0.0.1", SIDECAR_PORT), _Check)
+        super().__init__(SIDECAR_PORT, _Check)
         self.script = script
 
 
@@ -95,8 +89,3 @@ class _Check(socketserver.StreamRequestHandler):
             if not script.answer:
                 return
             self.wfile.write(script.answer)
-
-    def finish(self) -> None:
-        """Whoever asked may be gone by now."""
-        with suppress(OSError):
-            super().finish()

@@ -236,6 +236,10 @@ def test_istio_asks_the_shared_service() -> None:
     (authorization,) = of_kind("AuthorizationPolicy", read("istio/policy.yaml"))
     assert authorization["spec"]["provider"]["name"] == provider["name"]
     assert authorization["metadata"]["namespace"] in admitted()
+    (slashes,) = of_kind("EnvoyFilter", read("istio/policy.yaml"))
+    assert slashes["metadata"]["namespace"] == authorization["metadata"]["namespace"]
+    selected = authorization["spec"]["selector"]["matchLabels"]
+    assert slashes["spec"]["workloadSelector"]["labels"] == selected
 
 
 def test_envoy_gateway_asks_the_shared_service() -> None:

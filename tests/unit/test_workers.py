@@ -1,4 +1,4 @@
-"""Looking after processes: which are started again, when, and how they are ended. They are `sh`, not sidecars."""
+"""Looking after processes: which are started again, when, and how they are ended. They are `sh` here."""
 
 import asyncio
 import logging
@@ -66,6 +66,20 @@ async def test_one_that_lived_for_a_while_is_started_at_once_again(
         stopping.set()
         await running
     assert [vars(line)["restart_in_seconds"] for line in lines] == [0.01] * 3
+
+
+async def test_one_that_cannot_be_made_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The machine may have no room for a process at the moment."""
+    stopping = asyncio.Event()
+    made = workers._Workers(Path("none"), tmp_path, None, stopping)
+    made._command = [f"{tmp_path}/none"]
+    running = asyncio.create_task(made.run(1))
+    lines = await died(caplog, 2)
+    stopping.set()
+    assert await running == 0
+    assert "No such file" in vars(lines[1])["status"]
 
 
 async def test_one_that_does_not_end_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

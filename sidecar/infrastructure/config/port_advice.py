@@ -112,12 +112,12 @@ def _without_numbers(settings: Settings) -> Told:
 
 
 def _gateway_statuses(settings: Settings) -> Told:
-    """Traefik has no way to tell whose they are; Caddy, HAProxy and NGINX go by other things than the status."""
+    """Traefik cannot tell whose they are; Caddy, HAProxy and NGINX do not go by the status."""
     status = settings.response.unavailable_status
     if status in (502, 504) and "proxy" in settings.listen.apis:
         message = (
-            f"behind Traefik a {status} is taken for a sidecar that is gone: what `deny` refuses passes, or with "
-            "the closed recipe is answered 503"
+            f"behind Traefik a {status} is taken for a sidecar that is gone: what `deny` refuses passes, "
+            "or is answered 503 with the closed recipe"
         )
         yield ("response", "unavailable_status"), message
 

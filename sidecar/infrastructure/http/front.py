@@ -18,13 +18,13 @@ from sidecar.domain.decision import Decision, Reason
 from sidecar.domain.errors import InvalidValue
 from sidecar.infrastructure.http.access import Access
 from sidecar.infrastructure.http.dialects import ENVOY, PROXIES, Dialect, envoy, evaluate, ratelog
+from sidecar.infrastructure.http.errors import FAILED, error_answer
 from sidecar.infrastructure.http.headers import ResponseOptions
-from sidecar.infrastructure.http.messages import Answer, Call, Incoming, joined, origin_form
-from sidecar.infrastructure.http.protocol import Respond
+from sidecar.infrastructure.http.messages import Answer, Call, Incoming, Respond, joined, origin_form
 from sidecar.infrastructure.http.server import read_body
 from sidecar.infrastructure.http.sources import Sources
 from sidecar.infrastructure.http.writing import new_request_id
-from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
+from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields
 from sidecar.infrastructure.validation import Malformed, Rejected
 
 _log = logging.getLogger("sidecar.http")
@@ -111,7 +111,7 @@ class Front:
     def _no_access(self, wrong: str, peer: str | None) -> Answer:
         """A plain 403, which no proxy takes for a limit or for a limiter that is broken."""
         self._watcher.peer_refused(wrong, "gone" if peer is None else peer)
-        return _error(403, _NO_ACCESS[wrong])
+        return error_answer(403, _NO_ACCESS[wrong])
 
     async def _api(self, incoming: Incoming, call: Call) -> Answer:
         apis = self.options.apis
@@ -135,19 +135,19 @@ class Front:
 
     async def _evaluate(self, incoming: Incoming, call: Call) -> Answer:
         if call.method != "POST":
-            return _error(405, "evaluate takes POST", Allow="POST")
+            return error_answer(405, "evaluate takes POST", Allow="POST")
         body = await _body(incoming, call)
         if isinstance(body, Answer):
             return body
         try:
             asked = evaluate.read(body, call.request_id)
         except Malformed as error:
-            return _error(400, str(error))
+            return error_answer(400, str(error))
         except Rejected as error:
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
         rule_set = self._evaluator.rule_set
         if rule_set.complete and rule_set.client(asked.client_id or "") is None:
-            return _error(404, "there is no such client")
+            return error_answer(404, "there is no such client")
         decision = await self._evaluator.evaluate(asked)
         if decision.reason is Reason.IDENTIFIER_MISSING:
             missing = [("identifier", f"the rule {decision.rule_id!r} needs another identifier")]
@@ -158,13 +158,13 @@ class Front:
         try:
             return await answer
         except Malformed as error:
-            return _error(400, str(error))
+            return error_answer(400, str(error))
         except (Rejected, InvalidValue) as error:
             return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
 
     async def _rate_check(self, incoming: Incoming, call: Call) -> Answer:
         if call.method != "POST":
-            return _error(405, "check takes POST", Allow="POST")
+            return error_answer(405, "check takes POST", Allow="POST")
         body = await _body(incoming, call)
         if isinstance(body, Answer):
             return body
@@ -173,7 +173,7 @@ class Front:
 
     async def _rate_status(self, call: Call) -> Answer:
         if call.method != "GET":
-            return _error(405, "status takes GET", Allow="GET")
+            return error_answer(405, "status takes GET", Allow="GET")
         decision = await self._rates.status(ratelog.read_status(call))
         return ratelog.write_status(decision, self.options.response)
 
@@ -193,8 +193,8 @@ async def _body(incoming: Incoming, call: Call) -> bytes | Answer:
         body = await read_body(incoming, call.headers.get("expect", ""))
     except TimeoutError:
         incoming.keep_alive = False
-        return _error(408, "the body did not come in time")
-    return _error(413, "expected a body of at most 1 MiB") if body is None else body
+        return error_answer(408, "the body did not come in time")
+    return error_answer(413, "expected a body of at most 1 MiB") if body is None else body
 
 
 def _written(dialect: Dialect, decision: Decision, options: FrontOptions) -> Answer:
@@ -203,15 +203,11 @@ def _written(dialect: Dialect, decision: Decision, options: FrontOptions) -> Ans
         return dialect.write(decision, options.response)
     except Exception:
         _log.exception("a decision could not be written")
-        return _error(500, "the sidecar failed on this request")
+        return FAILED
 
 
 def _request_id(given: str) -> str:
     return given if _REQUEST_ID.fullmatch(given) else new_request_id()
-
-
-def _error(status: int, detail: str, **headers: str) -> Answer:
-    return Answer(status, {"Content-Type": CONTENT_TYPE, **headers}, problem(status, detail))
 
 
 def _dialect(target: str) -> tuple[Dialect, str] | None:
@@ -223,4 +219,4 @@ def _dialect(target: str) -> tuple[Dialect, str] | None:
 
 
 _HEALTHY = Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
-_NOTHING = _error(404, "nothing is served at this path; Envoy needs path_prefix: /authz")
+_NOTHING = error_answer(404, "nothing is served at this path; Envoy needs path_prefix: /authz")

@@ -1,9 +1,9 @@
 """What a dialect reads and writes, whatever HTTP front it stands behind."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sidecar.domain.values import per_request
 
@@ -43,6 +43,7 @@ class Incoming:
     request_id: str = ""
     #: Tells a caller that waits for it to send the body.
     proceed: Callable[[], None] = lambda: None
+    answered: bool = False
 
 
 @per_request()
@@ -50,6 +51,18 @@ class Answer:
     status: int
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+
+
+Respond = Callable[[Answer], None]
+
+
+class Handler(Protocol):
+    """Answers calls: at once or later through `respond`, or by what is returned for it to be awaited."""
+
+    @property
+    def serving(self) -> bool: ...
+
+    def start(self, call: Incoming, respond: Respond) -> Awaitable[Answer] | None: ...
 
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -10,16 +10,41 @@ body, as the checks of proxies do. After any other the fast parser is on its own
 400, until the next request without a body.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import BadHttpMessage, BadHttpMethod, InvalidURLError
+from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
 from aiohttp.streams import EMPTY_PAYLOAD
 
 Fed = tuple[Sequence[Any], bool, bytes]
+#: Requests that are parsed ahead on one connection; no proxy pipelines.
+MAX_QUEUE = 16
+_READ_BUFFER = 2**16
+_OPTIONS: dict[str, Any] = {
+    # Bodies are not ours to unpack: one that is no gzip after all would end the connection.
+    "auto_decompress": False,
+    "max_msg_queue_size": MAX_QUEUE,
+    # Envoy accepts 60 kB of headers by default and 96 kB as we configure it; aiohttp's own 8 kB would be a
+    # 400 that ends the client's request.
+    "max_line_size": 128 * 1024,
+    "max_field_size": 128 * 1024,
+    "max_headers": 512,
+}
 _END_OF_HEAD = b"\r\n\r\n"
 #: The parsers bound each line and their number, which together would be 64 MB for each connection.
 MAX_HEAD_BYTES = 256 * 1024
+
+
+def request_parser(protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> "PatientParser":
+    """The parser of one connection."""
+
+    def patient() -> Any:
+        return HttpRequestParserPy(protocol, loop, _READ_BUFFER, **_OPTIONS)
+
+    return PatientParser(HttpRequestParser(protocol, loop, _READ_BUFFER, **_OPTIONS), patient)
 
 
 class PatientParser:

@@ -2,55 +2,38 @@
 
 The parser is a library's, and strict; what stands above it is small, since that is what every request of
 somebody's site waits for: no task, no request object of a framework, one write per answer. Requests of one
-connection are answered in order. A body is read only by those who need one; the rest of it is thrown away
-before the next request is looked at.
+connection are answered in order, one after the other. A body is read only by those who need one; the rest of
+it is thrown away before the next request is looked at.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable
+from typing import Any
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpVersion11
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from sidecar.infrastructure.connection import BODY_SECONDS, FIRST_REQUEST_SECONDS, Crowd
-from sidecar.infrastructure.http.messages import Answer, Incoming
-from sidecar.infrastructure.http.parsing import PatientParser
+from sidecar.infrastructure.http.errors import FAILED, MALFORMED
+from sidecar.infrastructure.http.messages import Answer, Handler, Incoming
+from sidecar.infrastructure.http.parsing import MAX_QUEUE, request_parser
 from sidecar.infrastructure.http.writing import answer_bytes
-from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 
-#: Envoy accepts 60 kB of headers by default and 96 kB as we configure it; aiohttp's own 8 kB would be a 400
-#: that ends the client's request.
-LIMITS: dict[str, Any] = {"max_line_size": 128 * 1024, "max_field_size": 128 * 1024, "max_headers": 512}
-#: Requests that may wait on one connection; no proxy pipelines.
-MAX_QUEUE = 16
-READ_BUFFER = 2**16
 MAX_BODY = 1024 * 1024
 #: What is read of a body that nobody wants, so that the connection can go on; a longer one ends it.
 MAX_UNWANTED = 16 * MAX_BODY
+#: How long it is read where the connection ends anyway: who is hung up on while it sends loses the answer.
+LINGER_SECONDS = 5.0
 #: What the head of a request may take. An idle connection is kept longer than any proxy keeps it, so that it
 #: is never we who close one just being used.
 HEAD_SECONDS = 30.0
 KEEPALIVE_SECONDS = 3630.0
 _NO_HTTP: tuple[Any, StreamReader] = (None, EMPTY_PAYLOAD)
 _log = logging.getLogger("sidecar.http")
-
-Respond = Callable[[Answer], None]
-
-
-class Handler(Protocol):
-    """Answers calls: at once or later through `respond`, or by what is returned for it to be awaited."""
-
-    @property
-    def serving(self) -> bool: ...
-
-    def start(self, call: Incoming, respond: Respond) -> Awaitable[Answer] | None: ...
 
 
 class DataConnection(BaseProtocol):
@@ -61,15 +44,21 @@ class DataConnection(BaseProtocol):
         super().__init__(loop)
         self._handler = handler
         self._crowd = crowd
-        self._new_parser()
+        self._parser: Any = request_parser(self, loop)
+        #: What came after an upgrade and was not given to the parser yet.
+        self._rest = b""
         self._queue: deque[tuple[Any, StreamReader]] = deque()
-        #: The request that is being answered, and the bytes of its answer so far.
+        #: The request that is being answered, or whose body is being thrown away.
         self._current: Incoming | None = None
         self._task: asyncio.Task[None] | None = None
+        #: The answer under way is the last one.
         self._closing = False
+        #: The caller has nothing more to say.
+        self._ended = False
         #: What came was no HTTP: where the next request would begin is not known.
         self._deaf = False
-        self._idle: asyncio.Event | None = None
+        self._going_on = False
+        self._gone: asyncio.Event | None = None
         #: When the caller was waited for first, by the loop's clock: for a request, or for the rest of one.
         self._waiting_since = loop.time()
         self._begun = False
@@ -82,113 +71,175 @@ class DataConnection(BaseProtocol):
         if not self._crowd.takes(self):
             self.force_close()
 
+    def data_received(self, data: bytes) -> None:
+        if self._deaf or (self._closing and self._has_body):
+            return
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        self._read(data)
+        # What the parser keeps back while it is full comes before what the transport has.
+        if self._held >= MAX_QUEUE:
+            if not self._buffer_paused:
+                self._pause_reading_for_buffer()
+        elif self._buffer_paused:
+            self._resume_reading_for_buffer()
+        if self._current is None:
+            self._next()
+
+    def eof_received(self) -> bool:
+        """Who has nothing more to say may still read the answers that are due; over TLS that cannot be."""
+        self._ended = True
+        if not self._has_body:
+            return False
+        self._break_off()
+        due = self._current is not None or bool(self._queue)
+        return due and self.transport is not None and not self.transport.get_extra_info("sslcontext")
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self._crowd.forget(self)
         self._closing = True
         super().connection_lost(exc)
-        with contextlib.suppress(Exception):  # of a body that is not complete
-            self._parser.feed_eof()  # type: ignore[union-attr]
         if self._task is not None:
             self._task.cancel()
+        self._current, self._task, self._parser = None, None, None  # each of them knows this connection
         self._queue.clear()
-        self._became_idle()
-
-    def data_received(self, data: bytes) -> None:
-        if self._closing or self._deaf:
-            return
-        try:
-            messages, upgraded, rest = self._parser.feed_data(data)  # type: ignore[union-attr]
-        except HttpProcessingError:
-            messages, upgraded, rest = [_NO_HTTP], False, b""
-            self._deaf = True
-        if messages:
-            self._queue.extend(messages)
-            if len(self._queue) >= MAX_QUEUE and not self._buffer_paused:
-                self._pause_reading_for_buffer()  # the parser keeps back what follows
-            self._begun = False
-        elif data and not self._begun and self._current is None:
-            self._waiting_since, self._begun = self._loop.time(), True
-        if upgraded:
-            # Nobody switches protocols here: what follows is another request.
-            self._new_parser()
-            if rest:
-                self.data_received(rest)
-        if self._current is None:
-            self._next()
+        self._is_gone()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._current is None:
-            self._next()
+        self._go_on()
 
     def close(self) -> None:
-        """Ends it after the answer under way, if there is one."""
+        """Ends it after the answer that is due, if there is one."""
         self._closing = True
-        if self._current is None:
-            self._hang_up()
+        if self._current is None and not self._queue:
+            self.hang_up()
 
-    async def idle(self) -> None:
-        """Returns when no answer is under way."""
-        if self._current is not None:
-            self._idle = asyncio.Event()
-            await self._idle.wait()
+    def hang_up(self) -> None:
+        """Ends it once everything is written."""
+        self._closing = True
+        if self.transport is not None:
+            self.transport.close()
+        self._is_gone()
 
-    @property
-    def is_owed_nothing(self) -> bool:
-        """Whether the next thing to happen is the caller's to do: a request, or the body of one."""
-        return self._current is None or not self._current.body.is_eof()
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """Who is to go first: those that have had no answer, then the longest since their last one."""
-        return not self.is_new, self._waiting_since
+    def give_up(self) -> None:
+        """Ends one that dawdles: at once where it does not read what it is answered."""
+        if self._is_open and not self._paused:
+            self.hang_up()
+        else:
+            self.force_close()
 
     def force_close(self) -> None:
         self._closing = True
         if self.transport is not None:
             self.transport.abort()
 
+    async def gone(self) -> None:
+        """Returns when it has been hung up."""
+        if self._is_open:
+            self._gone = asyncio.Event()
+            await self._gone.wait()
+
     def dawdles(self, now: float) -> bool:
-        """Whether it keeps us waiting too long: for its first request, the rest of one, or another one."""
+        """Whether it keeps us waiting too long: for its first request, the rest of one, or another one; or
+        does not read what it is answered.
+        """
         if self._current is not None:
             return False
         patience = FIRST_REQUEST_SECONDS if self.is_new else KEEPALIVE_SECONDS
-        return now - self._waiting_since > (HEAD_SECONDS if self._begun else patience)
+        busy = self._begun or self._paused or not self._is_open
+        return now - self._waiting_since > (HEAD_SECONDS if busy else patience)
 
-    def hang_up(self) -> None:
-        self._closing = True
-        self._hang_up()
+    @property
+    def is_owed_nothing(self) -> bool:
+        """Whether the next thing to happen is the caller's to do: a request, or the body of one."""
+        return self._current is None or not self._has_body
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Who is to go first: those that have had no answer, then the longest since their last one."""
+        return not self.is_new, self._waiting_since
+
+    @property
+    def _has_body(self) -> bool:
+        """Whether all of the request that is being answered has come."""
+        return self._current is None or self._current.body.is_eof()
+
+    @property
+    def _held(self) -> int:
+        """Requests that are not finished: at most `MAX_QUEUE` of them are parsed."""
+        return len(self._queue) + (self._current is not None)
+
+    @property
+    def _is_open(self) -> bool:
+        return self.transport is not None and not self.transport.is_closing()
+
+    def _read(self, data: bytes) -> None:
+        """Queue the requests in it."""
+        while True:
+            try:
+                messages, upgraded, rest = self._parser.feed_data(data)
+            except Exception:  # it has other words than HttpProcessingError for some of what is no HTTP
+                self._deaf = True
+                if not self._break_off():
+                    self._queue.append(_NO_HTTP)
+                return
+            if messages:
+                self._queue.extend(messages)
+                # A head that has begun behind them has its time too.
+                self._begun = bool(data) and messages[-1][1] is EMPTY_PAYLOAD and not data.endswith(b"\n")
+            elif data and not self._begun and self._has_body:
+                self._waiting_since, self._begun = self._loop.time(), True
+            if not upgraded:
+                return
+            # Nobody switches protocols here: what follows is another request.
+            self._parser.set_upgraded(False)
+            if not rest or self._held >= MAX_QUEUE:
+                self._rest = rest
+                return
+            data = rest
+
+    def _break_off(self) -> bool:
+        """The rest of the last request's body does not come; false where nothing of it is missing."""
+        body = self._queue[-1][1] if self._queue else self._current.body if self._current else EMPTY_PAYLOAD
+        if body.is_eof():
+            return False
+        body.set_exception(BadHttpMessage("the body is not complete"))
+        return True
 
     def _next(self) -> None:
         """Start on the requests that wait, until one has to be waited for."""
-        while self._queue and self._current is None and not self._paused and not self._closing:
-            message, payload = self._queue.popleft()
-            self._parser.message_consumed()  # type: ignore[union-attr]
-            self._start(message, payload)
-        if self._buffer_paused and len(self._queue) < MAX_QUEUE and not self._closing:
-            self._resume_reading_for_buffer()
-            self._loop.call_soon(self.data_received, b"")  # what the parser kept back
+        while self._queue and self._current is None and not self._paused and self._is_open:
+            self._start(*self._queue.popleft())
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        if self._buffer_paused and self._held < MAX_QUEUE:
+            self.data_received(b"")  # what was kept back
+        self._next()
 
     def _start(self, message: Any, payload: StreamReader) -> None:
         if message is None:
             # Nothing for the log: anybody may send it.
             self._current = Incoming("", "", (), None, payload, keep_alive=False, old=False)
-            self._respond(_problem(400, "the request is no valid HTTP"))
+            self._respond(MALFORMED)
             return
-        call = Incoming(
+        keep_alive = not message.should_close
+        if message.method == "CONNECT" and not payload.is_eof():  # everything that follows would be its body
+            payload, keep_alive = EMPTY_PAYLOAD, False
+        self._current = call = Incoming(
             method=message.method,
             target=message.path,
             header_items=message.headers.items(),
             peer=self._peer,
             body=payload,
-            keep_alive=not message.should_close and self._handler.serving,
+            keep_alive=keep_alive,
             old=message.version < HttpVersion11,
         )
-        self._current = call
         try:
             awaited = self._handler.start(call, self._respond)
         except Exception:
-            self._failed()
+            self._respond(_failed(call))
             return
         if awaited is not None:
             self._task = asyncio.ensure_future(self._answer(awaited, call))
@@ -197,79 +248,61 @@ class DataConnection(BaseProtocol):
         call.proceed = self._proceed
         try:
             answer = await awaited
-        except asyncio.CancelledError:
-            raise
+        except HttpProcessingError:  # in the middle of its body
+            call.keep_alive, answer = False, MALFORMED
         except Exception:
-            self._failed()
-        else:
-            self._respond(answer)
-
-    def _failed(self) -> None:
-        _log.exception("a request failed")
-        if self._current is not None:
-            self._current.keep_alive = False
-            self._respond(_problem(500, "the sidecar failed on this request"))
+            answer = _failed(call)
+        self._respond(answer)
 
     def _proceed(self) -> None:
         if self.transport is not None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _respond(self, answer: Answer) -> None:
-        call = self._current
-        if call is None or self.transport is None:
+        call, transport = self._current, self.transport
+        if call is None or call.answered or transport is None:
             return
-        keep_alive = call.keep_alive and not self._closing and self._handler.serving
-        self.transport.write(answer_bytes(answer, call, keep_alive=keep_alive))
-        if not keep_alive:
-            self._finished()
-            self.hang_up()
-        elif call.body is EMPTY_PAYLOAD or call.body.is_eof():
-            self._finished()
-            if self._queue:
-                self._loop.call_soon(self._go_on)
-        else:
-            self._task = asyncio.ensure_future(self._discard(call.body))
-
-    def _go_on(self) -> None:
-        if self._current is None:
-            self._next()
-
-    def _finished(self) -> None:
-        self._current, self.is_new = None, False
-        self._waiting_since = self._loop.time()
-        self._became_idle()
-
-    def _became_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.set()
-
-    async def _discard(self, body: StreamReader) -> None:
-        read = 0
+        call.answered = True
+        last = self._is_last(call)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while chunk := await body.readany():
-                    read += len(chunk)
-                    if read > MAX_UNWANTED:
-                        break
-        except Exception:  # whatever is wrong with it, the connection cannot go on
-            read = MAX_UNWANTED + 1
-        self._finished()
-        if read > MAX_UNWANTED:
-            self.hang_up()
+            written = answer_bytes(answer, call, keep_alive=not last)
+        except Exception:
+            last, written = True, answer_bytes(_failed(call), call, keep_alive=False)
+        if not transport.is_closing():
+            transport.write(written)
+        if call.body.is_eof():
+            self._finished(last=last)
         else:
-            self._next()
+            self._task = asyncio.ensure_future(self._discard(call.body, last=last))
 
-    def _hang_up(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
+    def _is_last(self, call: Incoming) -> bool:
+        ended = self._closing or (self._ended and not self._queue)
+        return ended or not (call.keep_alive and self._handler.serving)
 
-    def _new_parser(self) -> None:
-        options: dict[str, Any] = {"auto_decompress": False, "max_msg_queue_size": MAX_QUEUE, **LIMITS}
+    async def _discard(self, body: StreamReader, *, last: bool) -> None:
+        left = MAX_UNWANTED
+        try:
+            async with asyncio.timeout(LINGER_SECONDS if last else BODY_SECONDS):
+                while left >= 0 and (chunk := await body.readany()):
+                    left -= len(chunk)
+        except Exception:  # whatever is wrong with it, the connection cannot go on
+            left = -1
+        self._finished(last=last or self._closing or left < 0)
 
-        def patient() -> Any:
-            return HttpRequestParserPy(self, self._loop, READ_BUFFER, **options)
+    def _finished(self, *, last: bool) -> None:
+        if self._current is not None and self._current.method:
+            self._parser.message_consumed()
+        self._current, self._task, self.is_new = None, None, False
+        self._waiting_since = self._loop.time()
+        if last:
+            self.hang_up()
+        elif (self._queue or self._buffer_paused) and not self._going_on:
+            self._going_on = True
+            self._loop.call_soon(self._go_on)
 
-        self._parser = PatientParser(HttpRequestParser(self, self._loop, READ_BUFFER, **options), patient)  # type: ignore[assignment]
+    def _is_gone(self) -> None:
+        if self._gone is not None:
+            self._gone.set()
 
 
 def _peer(transport: asyncio.BaseTransport) -> str | None:
@@ -280,5 +313,8 @@ def _peer(transport: asyncio.BaseTransport) -> str | None:
     return peer[0] if peer else None
 
 
-def _problem(status: int, detail: str) -> Answer:
-    return Answer(status, {"Content-Type": CONTENT_TYPE}, problem(status, detail))
+def _failed(call: Incoming) -> Answer:
+    """To be called where the failure is known."""
+    _log.exception("a request failed")
+    call.keep_alive = False
+    return FAILED

@@ -6,8 +6,8 @@ from typing import Any
 from aiohttp import web
 
 from sidecar.infrastructure.connection import BODY_SECONDS, DEFAULT_BOUND, Bound, Crowd
-from sidecar.infrastructure.http.messages import Incoming
-from sidecar.infrastructure.http.protocol import MAX_BODY, DataConnection, Handler
+from sidecar.infrastructure.http.messages import Handler, Incoming
+from sidecar.infrastructure.http.protocol import MAX_BODY, DataConnection
 
 #: How long an accepted request may take after the sidecar was told to stop.
 DRAIN_SECONDS = 10.0
@@ -36,7 +36,8 @@ class DataServer:
         """Waits so many seconds for answers under way."""
         if self._watching is not None:
             self._watching.cancel()
-        waiting = [asyncio.ensure_future(connection.idle()) for connection in self._crowd.all()]
+        self.pre_shutdown()  # of those, too, that have come since
+        waiting = [asyncio.ensure_future(connection.gone()) for connection in self._crowd.all()]
         if waiting:
             await asyncio.wait(waiting, timeout=timeout)
         for task in waiting:
@@ -50,7 +51,7 @@ class DataServer:
         now = loop.time()
         for connection in self._crowd.all():
             if connection.dawdles(now):
-                connection.hang_up()
+                connection.give_up()
         self._watching = loop.call_later(LOOK_SECONDS, self._watch)
 
 
@@ -67,10 +68,14 @@ async def read_body(call: Incoming, expects: str) -> bytes | None:
     if expects.lower() == "100-continue":
         call.proceed()
     chunks, size = [], 0
-    async with asyncio.timeout(BODY_SECONDS):
-        while chunk := await call.body.readany():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > MAX_BODY:
-                return None
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while chunk := await call.body.readany():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > MAX_BODY:
+                    return None
+    except TimeoutError as error:
+        call.body.set_exception(error)  # nobody is to wait for the rest of it again
+        raise
     return b"".join(chunks)

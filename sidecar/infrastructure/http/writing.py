@@ -19,7 +19,10 @@ def new_request_id() -> str:
 
 
 def answer_bytes(answer: Answer, call: Incoming, *, keep_alive: bool) -> bytes:
-    """Status line, headers and body; to a HEAD no body, but its length."""
+    """Status line, headers and body; to a HEAD no body, but its length.
+
+    Raises `ValueError` where a header is none: what stands behind a line end in it would be another one.
+    """
     status, body = answer.status, answer.body
     lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Error')}"]
     if call.request_id:
@@ -30,7 +33,11 @@ def answer_bytes(answer: Answer, call: Incoming, *, keep_alive: bool) -> bytes:
         lines.append("Connection: close")
     elif call.old:
         lines.append("Connection: keep-alive")
-    head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+    text = "\r\n".join(lines)
+    ends = len(lines) + 1  # what is always there is three lines
+    if text.count("\n") != ends or text.count("\r") != ends:
+        raise ValueError("a line end in a header")
+    head = text.encode("latin-1") + b"\r\n\r\n"
     return head if call.method == "HEAD" else head + body
 
 

@@ -139,8 +139,11 @@ Slots = list[tuple[int, int, list[Address]]]
 
 def _read(reply: Any, asked: str) -> Iterator[tuple[int, int, list[Address]]]:
     """Of `CLUSTER SLOTS`. A server that knows no name for itself means the one that it was asked by."""
-    for first, last, *servers in reply:
-        yield int(first), int(last), [(_text(host) or asked, int(port)) for host, port, *_ in servers]
+    for first, last, primary, *replicas in reply:
+        if not 0 <= first <= last < REDIS_CLUSTER_HASH_SLOTS:
+            raise ValueError("no such slots")
+        servers = [primary, *replicas]
+        yield first, last, [(_text(host) or asked, int(port)) for host, port, *_ in servers]
 
 
 def _text(host: bytes | str | None) -> str:

@@ -86,8 +86,11 @@ def acl_line(prefix: str, *, cluster: bool = False, database: bool = False) -> s
 
 
 async def _findings(store: Store, prefix: str, timeout_ms: int, first: float) -> AsyncIterator[Finding]:
-    async for finding in _of_server(store):
+    of_server = [finding async for finding in _of_server(store)]
+    for finding in of_server:
         yield finding
+    if any(finding.level is Level.ERROR for finding in of_server):
+        return  # what else does not work follows from that
     yield await _round_trip(store, timeout_ms, first)
     yield await _clock(store)
     lacking = [found async for found in _lacking(store, prefix)]

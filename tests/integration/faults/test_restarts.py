@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.faults.restarts import draining, hurried, rolling
+from tests.faults.restarts import draining, rolling
 
 LIMIT = 800
 
@@ -20,10 +20,3 @@ async def test_clients_of_an_envoy_see_no_error_while_its_sidecar_restarts(tmp_p
     assert answered.failures == []
     assert answered.statuses == {200: answered.number}
     assert answered.limited > 100
-
-
-async def test_whoever_connects_at_the_last_moment_is_answered(tmp_path: Path) -> None:
-    """Many connections are made each moment: those that were accepted have their answer, the others none."""
-    answered = await hurried(tmp_path, callers=8, restarts=1)
-    assert answered.failures == []
-    assert set(answered.statuses) == {200}

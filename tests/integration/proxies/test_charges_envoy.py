@@ -1,7 +1,6 @@
 """What one request of a client is charged behind Envoy: once, also where Envoy does something twice."""
 
 import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.proxies.envoy_variants import ask_at, front, recipe_with, route, serv
 from tests.proxies.lab import LIMIT, LIMITED, Lab, a_session, lab
 from tests.proxies.process import running
 from tests.raw_http import ask
+from tests.tcp_server import BackendServer, serving
 
 DEFAULTS: dict[str, Any] = {}
 #: All that changes what is said or counted and is off by default.
@@ -153,14 +153,9 @@ def answers_nothing() -> Iterator[tuple[int, list[bytes]]]:
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             asked.append(self.rfile.readline())
-            while self.rfile.readline() != b"\r\n":
+            while self.rfile.readline() not in (b"\r\n", b""):
                 pass
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.server_address[1], asked
-        finally:
-            server.shutdown()
-            thread.join()
+    server = BackendServer(0, Handler)
+    with serving(server):
+        yield server.server_address[1], asked

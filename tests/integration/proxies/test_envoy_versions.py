@@ -4,36 +4,37 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.envoy_process import APP_PORT, SIDECAR_PORT, application, require_free
+from tests.parts import StoreServer
 from tests.proxies.envoy_versions import VERSIONS, of_version
-from tests.proxies.lab import CONFIG, Lab, a_session
+from tests.proxies.lab import CONFIG, Lab, a_session, background
 from tests.proxies.matrix import SCENARIOS, Scenario
-from tests.proxies.process import PROXY_PORT, running
+from tests.proxies.process import running
 from tests.sidecar_process import SidecarProcess
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+PLAYED = ("allowed", "refused", "store away")
 
 
 @pytest.fixture(scope="module")
-def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
-    """One, and an application, for all of them."""
-    require_free(PROXY_PORT, SIDECAR_PORT, APP_PORT)
-    with application(), SidecarProcess(tmp_path_factory.mktemp("sidecar"), CONFIG) as started:
-        yield started
+def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SidecarProcess, StoreServer]]:
+    """One sidecar, and an application, for all of them."""
+    with background(tmp_path_factory.mktemp("sidecar"), CONFIG) as (sidecar, store, _):
+        yield sidecar, store
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def laboratory(
-    request: pytest.FixtureRequest, sidecar: SidecarProcess, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    behind: tuple[SidecarProcess, StoreServer],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
     """That of each version."""
     proxy = of_version(request.param)
-    directory = tmp_path_factory.mktemp(proxy.name)
-    with running(proxy, directory) as log:
-        yield Lab(proxy, True, sidecar, log)
+    with running(proxy, tmp_path_factory.mktemp(proxy.name)) as log:
+        yield Lab(proxy, True, *behind, log)
 
 
-@pytest.mark.parametrize("scenario", [BY_NAME[name] for name in ("allowed", "refused")], ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", [BY_NAME[name] for name in PLAYED], ids=lambda s: s.name)
 def test_the_headers_reach_the_client(laboratory: Lab, scenario: Scenario) -> None:
     """Those of a 429 also with 1.37.0, which filters them by what is meant for the application."""
     seen = scenario.play(laboratory)

@@ -1,6 +1,6 @@
 """What the tests of counters share: a clock to set, rules and checks in a line, the stores they run on."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class Clock:
 class Counts(Protocol):
     """What a `CounterStore` decides by; the model has no more of it."""
 
-    async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted: ...
+    def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Awaitable[Counted]: ...
 
 
 class MemoryStore:

@@ -1,4 +1,4 @@
-"""The census on real stores: how near its number is, how it decays, and what a flood of identifiers leaves."""
+"""The census on real stores: how near its number is, how it decays, what a flood of identifiers leaves."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager

@@ -262,7 +262,7 @@ async def test_a_killed_server_is_away_and_a_restarted_one_is_back(
     """No more calls fail after its return than there were connections."""
     proxy.hold_replies()
     calls = [store.hit([counter(f"r{call}-{n}") for n in range(64)]) for call in range(MAX_CALLS)]
-    tasks = [asyncio.create_task(call) for call in calls]
+    tasks = [asyncio.ensure_future(call) for call in calls]
     await until(lambda: proxy.kept_back == MAX_CALLS, "all connections are in use")
     proxy.pass_replies()
     await asyncio.gather(*tasks)

@@ -138,7 +138,7 @@ async def test_a_missing_identifier_is_counted_as_ever() -> None:
 
 
 async def test_a_rule_is_crowded_for_itself_alone() -> None:
-    """Other rules, with or without a cap, go on; and what is asked of the store is the same list otherwise."""
+    """Other rules, with or without a cap, go on."""
     scene = Scene(rule("capped", "/a"), rule("other", "/b"), rule("free", "/c", max_identifiers=None))
     for number in range(10):
         await scene.ask(f"s{number}", target="/a")

@@ -234,6 +234,11 @@ ALL_CLIENTS = f"default_client: a\nclients:\n- id: a\n  rules: [{ALL}]\n"
             "response.legacy_headers: with ietf_headers off too, no caller is told how much is left",
         ),
         (
+            "response: {unavailable_status: 502}",
+            "response.unavailable_status: behind Traefik a 502 is taken for a sidecar that is gone: "
+            "what `deny` refuses passes, or is answered 503 with the closed recipe",
+        ),
+        (
             "listen: {apis: [rate]}",
             "listen.apis: neither proxy nor evaluate is served: no rule of a client is ever asked about",
         ),
@@ -258,6 +263,8 @@ def test_ports_addresses_and_answers_that_are_hardly_meant_are_warned_of(
         "client_ip: {header: null, trusted_hops: 2}",
         "client_ip: {header: null, trusted_networks: [10.0.0.0/8]}",
         "response: {legacy_headers: false, ietf_headers: true}",
+        "response: {unavailable_status: 500}",
+        "{response: {unavailable_status: 504}, listen: {apis: [evaluate]}}",
         "listen: {apis: [evaluate]}",
     ],
 )

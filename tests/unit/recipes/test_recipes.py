@@ -175,3 +175,26 @@ def test_a_socket_stands_in_the_recipe_of_those_that_can(proxy: str, tmp_path: P
     assert "/run/sidecar.sock" in texts(proxy, recipe)
     assert "127.0.0.1:8000" not in texts(proxy, recipe)
     assert None not in documents(proxy, recipe)
+
+
+@pytest.mark.parametrize(
+    "proxy", [name for name in proxies() if name not in ("kubernetes", "traefik", "nginx")]
+)
+def test_the_recipe_hands_on_whatever_a_sidecar_says_of_an_allowed_request(proxy: str) -> None:
+    """Each of its headers, whichever case the proxy writes."""
+    text = texts(proxy, EVERYTHING).lower()
+    assert [name for name in EVERYTHING.numbers if name.lower() not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "port"),
+    [
+        ({}, 10001),
+        ({"listen": "[::]:80", "app": "app:81"}, 82),
+        ({"listen": "0.0.0.0:65535", "sidecar": "h:65534"}, 65533),
+        ({"sidecar": "unix:/run/s"}, 10001),
+    ],
+)
+def test_a_proxy_that_asks_itself_first_has_a_port_for_it(values: dict[str, str], port: int) -> None:
+    """Beside the one that it listens on, and no other's."""
+    assert Recipe(**values).own_port == port  # type: ignore[arg-type]

@@ -80,23 +80,24 @@ end
 -- says nothing).
 --@algorithms
 
+-- What is used, and how long until more remains.
 local function measure(c)
   c.used = c.algorithm.used(c)
-  c.reset = 0
-  if c.used > 0 then
-    c.reset = c.algorithm.wait(c, math.min(c.used, c.capacity) - 1)
-  end
+  c.reset = c.used > 0 and c.algorithm.wait(c, math.min(c.used, c.capacity) - 1) or 0
 end
 
 local function answer(c)
   c.algorithm.read(c)
-  measure(c)
+  c.used = c.algorithm.used(c)
   c.fits = c.cost <= c.capacity - c.used
   c.retry = 0
   if c.cost > c.capacity then
     c.retry = -1
   elseif not c.fits then
     c.retry = c.algorithm.wait(c, c.capacity - c.cost)
+  end
+  if not c.fits then
+    measure(c) -- here, where broken state is noticed
   end
 end
 
@@ -165,6 +166,9 @@ local function decide(charging, count, key, at)
       c.algorithm.charge(c)
       measure(c)
     else
+      if c.fits then
+        measure(c)
+      end
       heal(c)
     end
     local last = #reply
