@@ -1,11 +1,14 @@
-"""What Traefik's tests and Caddy's have in common: both ask at `/forward-auth`, and both hand refusals on."""
+"""What the tests of Traefik, Caddy and HAProxy have in common: who ask at `/forward-auth` hand refusals on."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sidecar.infrastructure.recipes import Recipe, render
-from tests.proxies.lab import BY_ADDRESS, HOUR, LIMITED
+from tests.proxies.lab import BY_ADDRESS, HOUR, LIMITED, Lab, a_session
+from tests.proxies.process import PROXY_PORT
+from tests.proxies.scripted import Front
+from tests.raw_http import Connection, Reply, connections
 
 #: Whatever a caller could hope that somebody believes.
 FORGED = {
@@ -79,6 +82,46 @@ def write(proxy: str, directory: Path, fail_open: bool, values: Mapping[str, Any
     """The files of a recipe that `sidecar recipe` could give."""
     for name, text in render(proxy, Recipe(fail_open=fail_open, **values)).items():
         (directory / name).write_text(text)
+
+
+def check_other_refusals(lab: Lab) -> None:
+    """Of the rule that blocks, and of the one with its own words."""
+    session = a_session()
+    blocked = lab.ask("GET", "/closed", session)
+    assert (blocked.status, blocked.json["detail"]) == (403, "requests of this kind are blocked")
+    assert lab.ask("GET", "/tea", session).status == 200
+    tea = lab.ask("GET", "/tea", session)
+    assert (tea.status, tea.headers["content-type"], tea.body) == (418, "text/x-tea", b"no tea\n")
+    assert tea.headers["x-ratelimit-rule"] == "tea"
+
+
+def check_connections(proxy: Front) -> None:
+    """A hundred checks one after the other need none more; of callers at once each needs its own at most."""
+    proxy.ask()
+    before = proxy.sidecar.accepted
+    with Connection(PROXY_PORT) as connection:
+        for _ in range(100):
+            assert connection.ask("GET", "/x").status == 200
+    assert proxy.sidecar.accepted == before
+    with connections(PROXY_PORT, 10) as callers:
+        for _ in range(20):
+            for caller in callers:
+                caller.send(b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert [caller.answer().status for caller in callers] == [200] * 10
+    assert proxy.sidecar.accepted <= before + 10
+
+
+def ask_while_it_hangs(proxy: Front) -> Reply:
+    """A POST that nobody decides: it passes with its body, was asked about once, and claims no login."""
+    proxy.sidecar.answering.clear()
+    try:
+        with Connection(PROXY_PORT) as connection:
+            reply = connection.ask("POST", "/x", FORGED, b"abc")
+    finally:
+        proxy.sidecar.answering.set()
+    assert (reply.status, reply.headers["x-app-received"], len(proxy.sidecar.heads)) == (200, "3", 1)
+    assert "x-user-id" not in fields(reply.body)
+    return reply
 
 
 def fields(head: bytes) -> dict[str, str]:

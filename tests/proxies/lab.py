@@ -117,3 +117,9 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def a_session() -> dict[str, str]:
     """The header that makes whoever sends it a caller of its own."""
     return {"X-Session-Id": uuid.uuid4().hex}
+
+
+def by_address(laboratory: Lab, *names: str) -> list[int]:
+    """The statuses of four requests that claim four addresses, in headers of these names."""
+    claims = (dict.fromkeys(names, f"9.9.9.{n}") for n in range(4))
+    return [laboratory.ask("GET", BY_ADDRESS, a_session() | claim).status for claim in claims]

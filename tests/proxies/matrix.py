@@ -218,6 +218,13 @@ FAIL_OPEN = Scenario("sidecar killed, fail-open", sidecar_killed, lambda _: Seen
 FAIL_CLOSED = Scenario("sidecar killed, fail-closed", sidecar_killed, _down)
 
 
+def check(lab: Lab, scenario: Scenario) -> None:
+    """Plays it, and prints its row."""
+    seen = scenario.play(lab)
+    print(f"\n{lab.proxy.name} / {scenario.name}: {seen}")
+    assert seen == scenario.expected(lab.proxy), f"saw {seen}"
+
+
 class Place(NamedTuple):
     """What a laboratory is for."""
 

@@ -13,8 +13,6 @@ from typing import Any
 import yaml
 
 from tests.envoy_process import APP_PORT, SIDECAR_PORT
-from tests.proxies.lab import Lab
-from tests.proxies.matrix import Scenario
 from tests.proxies.process import DEPLOY, PROXY_PORT, Proxy
 
 _TYPES = "type.googleapis.com/envoy"
@@ -236,10 +234,3 @@ ISTIO = Proxy(
     kept_after_refused_upgrade=False,
 )
 ENVOY_GATEWAY = replace(ISTIO, name="envoy-gateway", command=_run_envoy_gateway)
-
-
-def check(lab: Lab, scenario: Scenario) -> None:
-    """One scenario of the matrix."""
-    seen = scenario.play(lab)
-    print(f"\n{lab.proxy.name} / {scenario.name}: {seen}")
-    assert seen == scenario.expected(lab.proxy), f"saw {seen}"

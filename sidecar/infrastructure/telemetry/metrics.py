@@ -26,7 +26,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from sidecar import __version__
-from sidecar.domain.decision import Decision, Reason
+from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.ruleset import RuleSet
 
@@ -34,7 +34,7 @@ from sidecar.domain.ruleset import RuleSet
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Not by process id, as the library would have it: those that die would leave their files behind, ever more.
-if worker := os.environ.get("SIDECAR_WORKER"):
+if (worker := os.environ.get("SIDECAR_WORKER")) and os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
     values.ValueClass = values.MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]
     atexit.register(values.close_all_multiprocess_files)
 
@@ -114,6 +114,7 @@ class Metrics:
         self._of_decisions: dict[tuple[bool, str | None, str | None, Reason], Counter] = {}
         self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
         self._near_limit = Counter(*_NEAR_LIMIT, registry=registry)
+        self._near_limits: dict[tuple[str, str], Counter] = {}
         self._store_errors = Counter(*_STORE_ERRORS, registry=registry)
         self._unreadable = Counter(*_UNREADABLE, registry=registry)
         self._unreadable_targets = Counter(*_UNREADABLE_TARGETS, registry=registry)
@@ -159,7 +160,13 @@ class Metrics:
                 if check.shadow:
                     self._shadow_refusals.labels(check.client_id, check.rule.id).inc()
             elif decision.allowed and usage.used * NEAR[1] >= check.capacity * NEAR[0]:
-                self._near_limit.labels(check.client_id, check.rule.id).inc()
+                self._near(check).inc()
+
+    def _near(self, check: Check) -> Counter:
+        key = check.client_id, check.rule.id
+        if (series := self._near_limits.get(key)) is None:
+            series = self._near_limits[key] = self._near_limit.labels(*key)
+        return series
 
     def rules(self, rule_set: RuleSet) -> None:
         """Those in force."""

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.proxies.caddy import CADDY
-from tests.proxies.forward_auth import FORGED, fields
-from tests.proxies.process import PROXY_PORT
+from tests.proxies.forward_auth import FORGED, ask_while_it_hangs, check_connections, fields
 from tests.proxies.scripted import Front, front
-from tests.raw_http import Connection, connections
 
 NUMBERS = {"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "X-RateLimit-Reset": "60"}
 
@@ -95,31 +93,13 @@ def test_the_sidecars_numbers_replace_the_applications(caddy: Front) -> None:
 
 def test_checks_share_connections(caddy: Front) -> None:
     """A hundred one after the other need none more; of callers at once each needs its own at most."""
-    caddy.ask()
-    before = caddy.sidecar.accepted
-    with Connection(PROXY_PORT) as connection:
-        for _ in range(100):
-            assert connection.ask("GET", "/x").status == 200
-    assert caddy.sidecar.accepted == before
-    with connections(PROXY_PORT, 10) as callers:
-        for _ in range(20):
-            for caller in callers:
-                caller.send(b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
-            assert [caller.answer().status for caller in callers] == [200] * 10
-    assert caddy.sidecar.accepted <= before + 10
+    check_connections(caddy)
 
 
 def test_a_sidecar_that_hangs_is_not_waited_for(caddy: Front) -> None:
     """It is asked once; the request passes with its body, and without numbers."""
-    caddy.sidecar.answering.clear()
-    try:
-        with Connection(PROXY_PORT) as connection:
-            reply = connection.ask("POST", "/x", FORGED, b"abc")
-    finally:
-        caddy.sidecar.answering.set()
-    assert (reply.status, reply.headers["x-app-received"], len(caddy.sidecar.heads)) == (200, "3", 1)
+    reply = ask_while_it_hangs(caddy)
     assert "x-ratelimit-limit" not in reply.headers
-    assert "x-user-id" not in fields(reply.body)
 
 
 @pytest.mark.parametrize("target", ["/a%2fb", "/a%2Fb", "/a%5cb", "/a\\b", "/%2F?x"])

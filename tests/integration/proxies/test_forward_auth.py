@@ -6,8 +6,8 @@ import pytest
 
 from tests.proxies.caddy import CADDY
 from tests.proxies.checks import charged, counted
-from tests.proxies.forward_auth import CONFIG, FORGED, UNUSUAL
-from tests.proxies.lab import BY_ADDRESS, LIMITED, Lab, a_session, lab
+from tests.proxies.forward_auth import CONFIG, FORGED, UNUSUAL, check_other_refusals
+from tests.proxies.lab import LIMITED, Lab, a_session, by_address, lab
 from tests.proxies.traefik import TRAEFIK
 
 
@@ -19,20 +19,12 @@ def laboratory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 def test_a_caller_cannot_choose_its_address(laboratory: Lab) -> None:
     """Whatever it sends: three requests are three of one address."""
-    forged = [dict.fromkeys(FORGED, f"9.9.{n}.9") for n in range(4)]
-    replies = [laboratory.ask("GET", BY_ADDRESS, a_session() | headers) for headers in forged]
-    assert [reply.status for reply in replies] == [200, 200, 200, 429]
+    assert by_address(laboratory, *FORGED) == [200, 200, 200, 429]
 
 
 def test_other_refusals_keep_their_status(laboratory: Lab) -> None:
     """A rule that blocks, and one with a status, a body and a content type of its own."""
-    session = a_session()
-    blocked = laboratory.ask("GET", "/closed", session)
-    assert (blocked.status, blocked.json["detail"]) == (403, "requests of this kind are blocked")
-    assert laboratory.ask("GET", "/tea", session).status == 200
-    tea = laboratory.ask("GET", "/tea", session)
-    assert (tea.status, tea.headers["content-type"], tea.body) == (418, "text/x-tea", b"no tea\n")
-    assert tea.headers["x-ratelimit-rule"] == "tea"
+    check_other_refusals(laboratory)
 
 
 def test_every_spelling_of_a_route_is_that_route(laboratory: Lab) -> None:

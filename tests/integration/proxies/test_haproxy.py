@@ -5,32 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.proxies import forward_auth
 from tests.proxies.checks import charged
 from tests.proxies.haproxy import rendered
-from tests.proxies.lab import BY_ADDRESS, HOUR, LIMITED, Lab, a_session, lab
+from tests.proxies.lab import BY_ADDRESS, LIMITED, Lab, a_session, lab
 
-CONFIG: dict[str, Any] = {
-    "response": {"ietf_headers": True},
-    "clients": [
-        {
-            "id": "c",
-            "rules": [
-                {"id": "videos", "route": LIMITED, "identifier_type": "session_id", "limit": 2, **HOUR},
-                {"id": "all", "route": "/*", "identifier_type": "session_id", "limit": 1000, **HOUR},
-                {"id": "address", "route": BY_ADDRESS, "identifier_type": "ip", "limit": 3, **HOUR},
-                {"id": "closed", "route": "/closed", "mode": "block"},
-                {
-                    "id": "tea",
-                    "route": "/tea",
-                    "identifier_type": "session_id",
-                    "limit": 1,
-                    **HOUR,
-                    "response": {"status": 418, "body": "no tea\n", "content_type": "text/x-tea"},
-                },
-            ],
-        }
-    ],
-}
+CONFIG: dict[str, Any] = {"response": {"ietf_headers": True}, **forward_auth.CONFIG}
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +43,7 @@ def test_a_refusal_is_handed_on_whole(laboratory: Lab) -> None:
 
 def test_other_refusals_keep_their_status(laboratory: Lab) -> None:
     """A rule that blocks, and one with a status, a body and a content type of its own."""
-    session = a_session()
-    blocked = laboratory.ask("GET", "/closed", session)
-    assert (blocked.status, blocked.json["detail"]) == (403, "requests of this kind are blocked")
-    assert laboratory.ask("GET", "/tea", session).status == 200
-    tea = laboratory.ask("GET", "/tea", session)
-    assert (tea.status, tea.headers["content-type"], tea.body) == (418, "text/x-tea", b"no tea\n")
-    assert tea.headers["x-ratelimit-rule"] == "tea"
+    forward_auth.check_other_refusals(laboratory)
 
 
 def test_the_sidecars_numbers_replace_the_applications(laboratory: Lab) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.proxies.all import PROXIES
 from tests.proxies.lab import Lab
-from tests.proxies.matrix import SCENARIOS, Place, Scenario, killed, places
+from tests.proxies.matrix import SCENARIOS, Place, Scenario, check, killed, places
 
 ALL = places(PROXIES)
 
@@ -20,9 +20,3 @@ def test_a_client_sees(laboratory: Lab, scenario: Scenario) -> None:
 def test_a_client_sees_that_the_sidecar_is_killed(laboratory: Lab) -> None:
     """Or does not see it: as the recipe says."""
     check(laboratory, killed(Place(laboratory.proxy, laboratory.fail_open)))
-
-
-def check(laboratory: Lab, scenario: Scenario) -> None:
-    seen = scenario.play(laboratory)
-    print(f"\n{laboratory.proxy.name} / {scenario.name}: {seen}")
-    assert seen == scenario.expected(laboratory.proxy)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.proxies.forward_auth import FORGED, fields
+from tests.proxies.forward_auth import FORGED, ask_while_it_hangs, check_connections, fields
 from tests.proxies.process import PROXY_PORT
 from tests.proxies.scripted import Front, front
 from tests.proxies.traefik import TRAEFIK
-from tests.raw_http import Connection, connections
+from tests.raw_http import Connection
 
 NUMBERS = {"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "X-RateLimit-Reset": "60"}
 #: Traefik's own entry point that asks the sidecar.
@@ -106,30 +106,12 @@ def test_numbers_of_an_allowed_request_do_not_reach_the_client(traefik: Front) -
 
 def test_checks_share_connections(traefik: Front) -> None:
     """A hundred one after the other need none more; of callers at once each needs its own at most."""
-    traefik.ask()
-    before = traefik.sidecar.accepted
-    with Connection(PROXY_PORT) as connection:
-        for _ in range(100):
-            assert connection.ask("GET", "/x").status == 200
-    assert traefik.sidecar.accepted == before
-    with connections(PROXY_PORT, 10) as callers:
-        for _ in range(20):
-            for caller in callers:
-                caller.send(b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
-            assert [caller.answer().status for caller in callers] == [200] * 10
-    assert traefik.sidecar.accepted <= before + 10
+    check_connections(traefik)
 
 
 def test_a_sidecar_that_hangs_is_not_waited_for(traefik: Front) -> None:
     """It is asked once; the request passes with its body."""
-    traefik.sidecar.answering.clear()
-    try:
-        with Connection(PROXY_PORT) as connection:
-            reply = connection.ask("POST", "/x", FORGED, b"abc")
-    finally:
-        traefik.sidecar.answering.set()
-    assert (reply.status, reply.headers["x-app-received"], len(traefik.sidecar.heads)) == (200, "3", 1)
-    assert "x-user-id" not in fields(reply.body)
+    ask_while_it_hangs(traefik)
 
 
 @pytest.mark.parametrize("target", ["/a%2fb", "/a%2Fb", "/a%5cb", "/a\\b", "/%2F?x"])
