@@ -37,9 +37,13 @@ fuzz: .venv/.test
 
 # A database that cannot be reached is no finding, and no pass either.
 audit: .venv/.audit
-	@$(BIN)/pip-audit --local --skip-editable --progress-spinner off 2> .venv/audit.err; found=$$?; \
+	@$(BIN)/pip-audit --local --skip-editable --progress-spinner off > .venv/audit.out 2> .venv/audit.err; found=$$?; \
+	cat .venv/audit.out; \
 	if grep -q 'ConnectionError\|ServiceError\|Timeout' .venv/audit.err; then \
 	    echo 'audit: the database of vulnerabilities cannot be reached; nothing was checked' >&2; exit 2; \
+	fi; \
+	if grep -q 'could not be audited' .venv/audit.out; then \
+	    echo 'audit: the database does not know all of what is installed (a mirror?); see above' >&2; exit 2; \
 	fi; \
 	cat .venv/audit.err >&2; exit $$found
 

@@ -6,6 +6,7 @@ they die, told of signals, and stopped together. The embedded store belongs to t
 """
 
 import asyncio
+import fcntl
 import logging
 import os
 import shutil
@@ -56,14 +57,31 @@ async def supervise(configuration: Configuration, file: Path) -> int:
 
 @contextmanager
 def _metrics_folder() -> Iterator[Path]:
+    """One of our own, with a lock in it that ends with this process, however that ends."""
     try:
         folder = Path(tempfile.mkdtemp(prefix=_METRICS_PREFIX))
     except FileNotFoundError:  # a container's disk may be read-only; what it shares in memory is not
         folder = Path(tempfile.mkdtemp(prefix=_METRICS_PREFIX, dir="/dev/shm"))
     try:
-        yield folder
+        with (folder / "new").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (folder / "new").rename(folder / "lock")  # nobody sees it unlocked
+            _remove_abandoned(folder.parent)
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """What those left behind that were killed."""
+    for folder in parent.glob(f"{_METRICS_PREFIX}*"):
+        try:
+            with (folder / "lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if folder.lstat().st_uid == os.geteuid():
+                    shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # somebody's, who is alive, or not ours to look into
+            continue
 
 
 class _Workers:

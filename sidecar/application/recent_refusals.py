@@ -7,6 +7,7 @@ refused from memory, with the numbers that the store would give: only time has p
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sidecar.domain.algorithms import SECOND_US
 from sidecar.domain.decision import Check, Counted, Decision, RuleState, Usage, decide
@@ -26,8 +27,8 @@ Asked = tuple[float, int]
 class _Refusal:
     usage: Usage
     cost: int
-    #: By the clock in here: when the store was asked, and until when this holds.
-    asked: float
+    #: By the clock in here: when the store had answered, and until when this holds.
+    answered: float
     until: float
     #: By the store's clock.
     now_us: int
@@ -59,9 +60,10 @@ class RecentRefusals:
         if not known:
             return None
         usages = [_later(found, now) for _, found in known]
-        _, first = known[0]
-        now_us = first.now_us + round((now - first.asked) * SECOND_US)
-        return decide([check for check, _ in known], Counted(False, now_us, usages))
+        decision = decide([check for check, _ in known], Counted(False, 0, usages))
+        # By the clock that the shown numbers are of: together they are the same moment each time.
+        shown = next(found for check, found in known if decision.shown and check is decision.shown.check)
+        return replace(decision, now_us=shown.now_us + _passed_us(shown, now))
 
     def remember(self, decision: Decision, asked: Asked) -> None:
         """Of a decision that the store made, what refuses."""
@@ -78,11 +80,14 @@ class RecentRefusals:
         return found if found.until > now and found.cost == check.cost else None
 
     def _remember(self, state: RuleState, now_us: int, asked: float) -> None:
+        """Until the retry moment as counted from before the asking, which is never too long; what is shown is
+        counted from the answer, which is never too short.
+        """
         retry_us = state.usage.retry_us
         seconds = MAX_SECONDS if retry_us is None else min(MAX_SECONDS, retry_us / SECOND_US)
         key = _key(state.check)
         self._refusals.pop(key, None)
-        self._refusals[key] = _Refusal(state.usage, state.check.cost, asked, asked + seconds, now_us)
+        self._refusals[key] = _Refusal(state.usage, state.check.cost, self._clock(), asked + seconds, now_us)
         if len(self._refusals) > MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
 
@@ -92,8 +97,11 @@ def _key(check: Check) -> Key:
 
 
 def _later(refusal: _Refusal, now: float) -> Usage:
-    """The usage at this moment; rounded so that waiting as long as it says is enough."""
-    passed_us = int((now - refusal.asked) * SECOND_US)
-    usage = refusal.usage
+    """The usage at this moment: waiting as long as it says is enough."""
+    passed_us, usage = _passed_us(refusal, now), refusal.usage
     retry_us = None if usage.retry_us is None else max(1, usage.retry_us - passed_us)
     return Usage(False, usage.used, retry_us, max(1, usage.reset_us - passed_us))
+
+
+def _passed_us(refusal: _Refusal, now: float) -> int:
+    return int((now - refusal.answered) * SECOND_US)

@@ -25,9 +25,8 @@ class Callers(Sequence[bytes]):
     def __init__(self, count: int, *, shuffled: bool = True) -> None:
         self._count = count
         self._stride = 7_919 if shuffled and count > 7_919 else 1
-        before, after = request(TARGET, 123_456_789_012).split(b"123456789012", 1)
-        one, other, rest = (before + b"%012d" + after).partition(b"session-123456789012")
-        self._request = one + b"session-%d" + rest if other else b""
+        one = request(TARGET, 0).replace(b"%012d" % 0, b"%012d")
+        self._request = one.replace(b"session-0", b"session-%d")
 
     def __len__(self) -> int:
         return self._count

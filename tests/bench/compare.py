@@ -7,12 +7,13 @@ by the clock. `--write` puts tables and plot into docs/.
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench import plot, report
 from tests.bench.behind_envoy import ASKING, BARE, both
-from tests.bench.contenders import CONSTANT, EVALUATE, REFUSING, SEED, SIDECAR, contenders, evaluating
+from tests.bench.contenders import CONSTANT, EVALUATE, FLOODED, SEED, SIDECAR, contenders, evaluating
 from tests.bench.report import median, spread, table
 from tests.bench.stage import Figures, Served, Stage, gathered
 
@@ -20,6 +21,8 @@ WARM_SECONDS = 1.0
 #: What Envoy is asked in a second: far from what one of its workers can do.
 ENVOY_PER_SECOND = 1_000.0
 EVALUATE_PER_SECOND = 500.0
+
+LOADS = (10_000, 100_000, 1_000_000)
 
 Results = dict[str, Figures]
 
@@ -82,13 +85,14 @@ def costs(flooded: Results) -> str:
 
 
 def latencies(paced: Results, rates: dict[str, float]) -> str:
-    head = ["", "requests/s", "p50, ms", "p99, ms", "p99.9, ms", "sent late (p99), ms"]
+    head = ["", "requests/s", "p50, ms", "p99, ms", "p99.9, ms", "sent late (p99), ms", "CPU, µs"]
     rows = [
         [
             name,
             f"{rates[name]:,.0f}",
             *(spread(of[part], 2) for part in ("p50", "p99", "p99.9")),
             f"{median(of['late']):.2f}",
+            f"{median(of['cpu']):.0f}",
         ]
         for name, of in paced.items()
     ]
@@ -104,12 +108,24 @@ def ratios(flooded: Results, paced: Results, enveloped: Results) -> str:
         ["CPU: the seed's design / sidecar", f"{cpu[SEED] / cpu[SIDECAR]:.1f}", "at least 8"],
         ["store's CPU for a decision, µs", f"{median(ours['store_cpu']):.1f}", "at most 12"],
         ["store calls for a decision", f"{median(ours['calls']):.3f}", "at most 0.2"],
-        ["CPU: refusal from memory / allowed", f"{cpu[REFUSING] / cpu[SIDECAR]:.2f}", "at most 0.8"],
+        ["CPU: refusal from memory / allowed", f"{cpu[FLOODED] / cpu[SIDECAR]:.2f}", "at most 0.8"],
         ["p99 at half: sidecar / constant answer", f"{p99[SIDECAR] / p99[CONSTANT]:.2f}", "at most 1.5"],
         ["p99 that the filter adds in Envoy, ms", f"{p99[ASKING] - p99[BARE]:.2f}", ""],
         ["p99 of POST /v1/evaluate at 500 a second, ms", f"{p99[EVALUATE]:.2f}", "below 5"],
     ]
     return table(["", "measured", "wanted"], rows)
+
+
+def sizes(flooded: Results) -> str:
+    """What a load needs, when no core is busy for more than half of its time."""
+    ours = flooded[SIDECAR]
+    rows = []
+    for load in LOADS:
+        cores, stores = (2 * load * median(ours[part]) / 1e6 for part in ("cpu", "store_cpu"))
+        counts = (f"{cores:,.1f}", f"{math.ceil(cores):,}", f"{stores:,.1f}", f"{math.ceil(stores):,}")
+        rows.append([f"{load:,}", *counts])
+    head = ["decisions/s", "sidecar cores", "workers or replicas", "store cores", "stores or shards"]
+    return table(head, rows)
 
 
 def text(scope: str, flooded: Results, paced: Results, alike: Results, envoy: Results, json: Results) -> str:
@@ -120,13 +136,15 @@ def text(scope: str, flooded: Results, paced: Results, alike: Results, envoy: Re
         costs(flooded),
         "At half of what each can take:",
         latencies(paced, halves),
-        "The same rate for both:",
+        "At the same rate:",
         latencies(alike, same),
-        "Through Envoy, which answers in the application's place:",
+        "Through Envoy, which answers in the application's place (the CPU is Envoy's):",
         latencies(envoy, dict.fromkeys(envoy, ENVOY_PER_SECOND)),
         "The JSON API:",
         latencies(json, dict.fromkeys(json, EVALUATE_PER_SECOND)),
         ratios(flooded, paced, envoy | json),
+        "Cores for a load, at most half busy:",
+        sizes(flooded),
     ])  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def sampled(seconds: float, refusing: bool) -> Shares | None:
         served, found = asked(process, refusing), stage.directory / "stacks"
         apart(OTHER_CORES, closed, served.load(1.0))
         look = ["record", "--pid", f"{process.pid}", "--rate", f"{PER_SECOND}", "--duration", f"{seconds:g}"]
-        command = [spy, *look, "--format", "raw", "--output", str(found), "--nonblocking"]
+        command = [spy, *look, "--format", "raw", "--output", str(found), "--threads", "--nonblocking"]
         looking = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         # Longer than it looks: it takes a moment to begin.
         apart(OTHER_CORES, closed, served.load(seconds + 1.0))
@@ -60,12 +60,15 @@ def sampled(seconds: float, refusing: bool) -> Shares | None:
 
 
 def shares_of_stacks(lines: Iterable[str]) -> Shares:
-    """From `outer (file:line);inner (file:line) count`."""
+    """From `thread;outer (file:line);inner (file:line) count`; other threads decide nothing."""
     own: Counter[str] = Counter()
     within: Counter[str] = Counter()
     for line in lines:
         stack, _, count = line.rpartition(" ")
-        frames = [_frame(frame) for frame in stack.split(";")]
+        thread, *called = stack.split(";")
+        if "MainThread" not in thread or not called:
+            continue
+        frames = [_frame(frame) for frame in called]
         own[frames[-1]] += int(count)
         for frame in set(frames):
             within[frame] += int(count)

@@ -25,7 +25,7 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """As Markdown that reads well as text, too: the first column left, the others right."""
     lines = [list(head), *map(list, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    widths = [max(2, *(len(line[column]) for line in lines)) for column in range(len(head))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     return "\n".join(f"| {' | '.join(_cells(line, widths))} |" for line in [lines[0], rule, *lines[1:]])
 

@@ -67,8 +67,10 @@ class Served:
         expect(apart(OTHER_CORES, closed, load), self.status)
 
     def pace(self, seconds: float, rate: float) -> dict[str, float]:
-        """How long callers wait at this rate, in milliseconds."""
-        return waits(expect(apart(OTHER_CORES, paced, self.load(seconds, rate)), self.status))
+        """How long callers wait at this rate, in milliseconds, and what a decision costs then."""
+        with Meter(self.pid, self.stores) as meter:
+            outcome = expect(apart(OTHER_CORES, paced, self.load(seconds, rate)), self.status)
+        return waits(outcome) | {"cpu": 1e6 * meter.spent.server / outcome.answers}
 
 
 def waits(outcome: Outcome) -> dict[str, float]:

@@ -120,9 +120,13 @@ async def _answered(pieces: Sequence[bytes]) -> bytes:
 
 
 async def _settled() -> None:
-    """Nothing here waits for anything outside: all of it is done after a few rounds of the loop."""
-    for _ in range(12):
+    """Nothing here waits for anything outside: all is done when the loop has nothing more that is ready."""
+    ready: Any = asyncio.get_running_loop()
+    for _ in range(500):
         await asyncio.sleep(0)
+        if not ready._ready:
+            return
+    raise AssertionError("it does not come to rest")
 
 
 def holds(given: tuple[bytes, list[int]]) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of Traefik, Caddy and HAProxy have in common: who ask at `/forward-auth` hand refusals on."""
+"""What tests of Traefik, Caddy and HAProxy share: all ask at `/forward-auth`, and hand refusals on."""
 
 from collections.abc import Mapping
 from pathlib import Path

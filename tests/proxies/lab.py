@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,16 +61,26 @@ class Lab:
 
     @contextmanager
     def without_store(self) -> Iterator[None]:
-        """Afterwards the sidecar counts again; what it had counted is gone."""
+        """From the moment that the sidecar waits for it no more; afterwards it counts again, from nothing."""
         self.store.stop()
         try:
+            with ThreadPoolExecutor(5) as callers:
+                while not self._breaker_is_open():
+                    list(callers.map(self._count, range(5)))
             yield
         finally:
             self.store.start()
             deadline = time.monotonic() + PATIENCE_SECONDS
-            while "x-ratelimit-limit" not in self.sidecar.ask("GET", "/authz/counts").headers:
+            while "x-ratelimit-limit" not in self._count().headers:
                 assert time.monotonic() < deadline, "the sidecar does not find its store again"
                 time.sleep(0.01)
+
+    def _breaker_is_open(self) -> bool:
+        page = self.sidecar.admin("GET", "/metrics", key=None).body
+        return b"\nrate_limit_store_breakers_open 1.0\n" in page
+
+    def _count(self, _: int = 0) -> Reply:
+        return self.sidecar.ask("GET", "/authz/counts")
 
     def connect(self) -> Connection:
         return Connection(PROXY_PORT)
@@ -97,12 +108,11 @@ def background(
 ) -> Iterator[tuple[SidecarProcess, StoreServer, Sequence[bytes]]]:
     """All that is behind a proxy, or several, and the targets that the application was asked for."""
     require_free(PROXY_PORT, SIDECAR_PORT, APP_PORT)
-    with (
-        application() as heard,
-        StoreServer(require("valkey")) as store,
-        SidecarProcess(directory, merged({"store": {"url": store.url}}, config)) as sidecar,
-    ):
-        yield sidecar, store, heard
+    with StoreServer(require("valkey")) as store, application() as heard:
+        # No longer than the recipes' proxies wait: what comes later is nothing that they would see.
+        stored = {"url": store.url, "timeout_ms": 200}
+        with SidecarProcess(directory, merged({"store": stored}, config)) as sidecar:
+            yield sidecar, store, heard
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

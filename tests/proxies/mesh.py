@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from tests.envoy_process import APP_PORT, SIDECAR_PORT
+from tests.proxies.envoy import started_with
 from tests.proxies.process import DEPLOY, PROXY_PORT, Proxy
 
 _TYPES = "type.googleapis.com/envoy"
@@ -207,7 +208,7 @@ def started(program: Path, directory: Path, configuration: dict[str, Any]) -> li
     """The command that runs Envoy with it."""
     file = directory / "envoy.json"
     file.write_text(json.dumps(configuration))
-    return [str(program), "-c", str(file), "--concurrency", "1", "--use-dynamic-base-id", "-l", "warn"]
+    return started_with(program, file)
 
 
 def manifest(proxy: str, name: str, fail_open: bool) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -118,3 +119,17 @@ async def test_what_one_that_died_said_about_now_is_gone_and_what_it_counted_sta
         stopping.set()
         await running
     assert {each.name for each in tmp_path.iterdir()} == {"counter_0.db", "gauge_livemax_1.db"}
+
+
+def test_what_a_killed_one_left_behind_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folders of those who live are locked; what has no lock may be anybody's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    abandoned, foreign = tmp_path / "sidecar-metrics-dead", tmp_path / "sidecar-metrics-foreign"
+    for folder in (abandoned, foreign):
+        folder.mkdir()
+    (abandoned / "lock").touch()
+    with workers._metrics_folder() as one, workers._metrics_folder() as other:
+        assert set(tmp_path.iterdir()) == {foreign, one, other}
+    assert list(tmp_path.iterdir()) == [foreign]

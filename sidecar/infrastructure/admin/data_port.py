@@ -11,7 +11,9 @@ from sidecar.infrastructure.admin.table import Body, Operation, Parameter, Reply
 from sidecar.infrastructure.described import EvaluateBody
 from sidecar.infrastructure.problem import CONTENT_TYPE
 
-_LIMITS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit")
+_DEGRADED = "X-RateLimit-Degraded"
+_NUMBERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+_LIMITS = (*_NUMBERS, _DEGRADED, "RateLimit-Policy", "RateLimit")
 _REFUSED = (*_LIMITS, "X-RateLimit-Rule", "Retry-After")
 _USER = Parameter(
     "X-User-Id",

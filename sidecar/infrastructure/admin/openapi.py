@@ -51,6 +51,7 @@ _HEADERS = {
     "X-RateLimit-Limit": ("integer", "What may be used at once."),
     "X-RateLimit-Remaining": ("integer", "What is left of it."),
     "X-RateLimit-Reset": ("integer", "Seconds until more remains; with `response.reset: epoch` that moment."),
+    "X-RateLimit-Degraded": ("string", "Decided without the store: `storage_unavailable`."),
     "X-RateLimit-Rule": ("string", "The policy that refused."),
     "X-RateLimit-Status": ("integer", "What the proxy has to make of the 403."),
     "RateLimit-Policy": ("string", "With `response.ietf_headers`: all policies."),

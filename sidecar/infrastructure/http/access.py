@@ -1,6 +1,7 @@
 """Who may ask on the data port: a reachable check port would let anyone use up other callers' limits."""
 
 import hmac
+from asyncio import BaseTransport
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
@@ -54,3 +55,11 @@ class Access:
         """All are compared, so that the time says nothing about which was nearly right."""
         offered = given.encode("utf-8", "surrogateescape")
         return sum(hmac.compare_digest(offered, secret) for secret in self.secrets) > 0
+
+
+def peer_of(transport: BaseTransport) -> str | None:
+    """The address of who asks; empty on a Unix socket, whose peers have none that says anything."""
+    if isinstance(transport.get_extra_info("sockname"), str | bytes):
+        return ""
+    peer = transport.get_extra_info("peername")
+    return peer[0] if peer else None

@@ -7,9 +7,9 @@ speaks is said by its path alone.
 
 import logging
 import re
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.readiness import Readiness
@@ -75,7 +75,7 @@ class Front:
     def serving(self) -> bool:
         return self._readiness.serving
 
-    def start(self, call: Incoming, respond: Respond) -> Awaitable[Answer] | None:
+    def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None:
         """Answers through `respond`, at once or once it is decided; of the APIs, what is returned answers."""
         target = origin_form(call.target)
         if target.startswith(("/health", "/ready")) and (probed := self._probed(target)):

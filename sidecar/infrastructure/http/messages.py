@@ -1,7 +1,7 @@
 """What a dialect reads and writes, whatever HTTP front it stands behind."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -62,7 +62,7 @@ class Handler(Protocol):
     @property
     def serving(self) -> bool: ...
 
-    def start(self, call: Incoming, respond: Respond) -> Awaitable[Answer] | None: ...
+    def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None: ...
 
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -47,6 +47,22 @@ def request_parser(protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> "
     return PatientParser(HttpRequestParser(protocol, loop, _READ_BUFFER, **_OPTIONS), patient)
 
 
+def loses_what_follows(message: Any, payload: Any, data: bytes) -> bool:
+    """Whether the fast parser may drop what comes behind this request, the last one in the data.
+
+    It does so where an upgrade is asked for that it does not know; of others it hands the rest over.
+    """
+    if not message.upgrade or message.method == "CONNECT":
+        return False
+    upgrade = message.headers.get("Upgrade", "")
+    known = upgrade.isascii() and upgrade.lower() == "websocket"
+    return not known and not (payload is EMPTY_PAYLOAD and _is_one_head(data))
+
+
+def _is_one_head(data: bytes) -> bool:
+    return data.endswith(_END_OF_HEAD) and data.count(_END_OF_HEAD) == 1
+
+
 class PatientParser:
     """Stands where aiohttp keeps the parser of a connection; `patient` makes the one that takes more."""
 
@@ -101,9 +117,4 @@ class PatientParser:
 
         With several in the data, or unread, the parser may have kept some of it for later.
         """
-        return (
-            self._unread == len(messages) == 1
-            and messages[0][1] is EMPTY_PAYLOAD
-            and data.endswith(_END_OF_HEAD)
-            and data.count(_END_OF_HEAD) == 1
-        )
+        return self._unread == len(messages) == 1 and messages[0][1] is EMPTY_PAYLOAD and _is_one_head(data)

@@ -9,7 +9,7 @@ it is thrown away before the next request is looked at.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import Any
 
 from aiohttp.base_protocol import BaseProtocol
@@ -18,14 +18,14 @@ from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from sidecar.infrastructure.connection import BODY_SECONDS, FIRST_REQUEST_SECONDS, Crowd
+from sidecar.infrastructure.http.access import peer_of
 from sidecar.infrastructure.http.errors import FAILED, MALFORMED
 from sidecar.infrastructure.http.messages import Answer, Handler, Incoming
-from sidecar.infrastructure.http.parsing import MAX_QUEUE, request_parser
+from sidecar.infrastructure.http.parsing import MAX_QUEUE, loses_what_follows, request_parser
 from sidecar.infrastructure.http.writing import answer_bytes
 
-MAX_BODY = 1024 * 1024
 #: What is read of a body that nobody wants, so that the connection can go on; a longer one ends it.
-MAX_UNWANTED = 16 * MAX_BODY
+MAX_UNWANTED = 16 * 1024 * 1024
 #: How long it is read where the connection ends anyway: who is hung up on while it sends loses the answer.
 LINGER_SECONDS = 5.0
 #: What the head of a request may take. An idle connection is kept longer than any proxy keeps it, so that it
@@ -57,6 +57,8 @@ class DataConnection(BaseProtocol):
         self._ended = False
         #: What came was no HTTP: where the next request would begin is not known.
         self._deaf = False
+        #: The message after which nothing can be answered any more.
+        self._last: Any = None
         self._going_on = False
         self._gone: asyncio.Event | None = None
         #: When the caller was waited for first, by the loop's clock: for a request, or for the rest of one.
@@ -67,7 +69,7 @@ class DataConnection(BaseProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._peer = _peer(transport)
+        self._peer = peer_of(transport)
         if not self._crowd.takes(self):
             self.force_close()
 
@@ -191,6 +193,8 @@ class DataConnection(BaseProtocol):
             elif data and not self._begun and self._has_body:
                 self._waiting_since, self._begun = self._loop.time(), True
             if not upgraded:
+                if messages and loses_what_follows(*messages[-1], data):
+                    self._last = messages[-1][0]
                 return
             # Nobody switches protocols here: what follows is another request.
             self._parser.set_upgraded(False)
@@ -224,7 +228,7 @@ class DataConnection(BaseProtocol):
             self._current = Incoming("", "", (), None, payload, keep_alive=False, old=False)
             self._respond(MALFORMED)
             return
-        keep_alive = not message.should_close
+        keep_alive = not message.should_close and message is not self._last
         if message.method == "CONNECT" and not payload.is_eof():  # everything that follows would be its body
             payload, keep_alive = EMPTY_PAYLOAD, False
         self._current = call = Incoming(
@@ -243,8 +247,10 @@ class DataConnection(BaseProtocol):
             return
         if awaited is not None:
             self._task = asyncio.ensure_future(self._answer(awaited, call))
+            # Of a caller that hangs up at once, it may never have begun.
+            self._task.add_done_callback(lambda _: awaited.close())
 
-    async def _answer(self, awaited: Awaitable[Answer], call: Incoming) -> None:
+    async def _answer(self, awaited: Coroutine[Any, Any, Answer], call: Incoming) -> None:
         call.proceed = self._proceed
         try:
             answer = await awaited
@@ -303,14 +309,6 @@ class DataConnection(BaseProtocol):
     def _is_gone(self) -> None:
         if self._gone is not None:
             self._gone.set()
-
-
-def _peer(transport: asyncio.BaseTransport) -> str | None:
-    """The address of who asks; empty on a Unix socket, whose peers have none that says anything."""
-    if isinstance(transport.get_extra_info("sockname"), str | bytes):
-        return ""
-    peer = transport.get_extra_info("peername")
-    return peer[0] if peer else None
 
 
 def _failed(call: Incoming) -> Answer:

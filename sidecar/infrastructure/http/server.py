@@ -7,8 +7,9 @@ from aiohttp import web
 
 from sidecar.infrastructure.connection import BODY_SECONDS, DEFAULT_BOUND, Bound, Crowd
 from sidecar.infrastructure.http.messages import Handler, Incoming
-from sidecar.infrastructure.http.protocol import MAX_BODY, DataConnection
+from sidecar.infrastructure.http.protocol import DataConnection
 
+MAX_BODY = 1024 * 1024
 #: How long an accepted request may take after the sidecar was told to stop.
 DRAIN_SECONDS = 10.0
 LOOK_SECONDS = 1.0

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import chain
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -60,13 +61,13 @@ class Recipe:
     ietf_headers: bool = False
     envoy_ratelimited: bool = False
     #: What the answer to an allowed request can say, and what it says in the IETF's words.
-    NUMBERS: ClassVar = (
+    NUMBERS: ClassVar[tuple[str, ...]] = (
         "X-RateLimit-Limit",
         "X-RateLimit-Remaining",
         "X-RateLimit-Reset",
         "X-RateLimit-Degraded",
     )
-    IETF: ClassVar = ("RateLimit", "RateLimit-Policy")
+    IETF: ClassVar[tuple[str, ...]] = ("RateLimit", "RateLimit-Policy")
 
     def __post_init__(self) -> None:
         for address in (self.listen, self.app):
@@ -94,7 +95,7 @@ class Recipe:
         """For a proxy that has to ask itself first: the next one that nobody else is said to have."""
         taken = {_port(address) for address in (self.app, self.sidecar) if _HOST_PORT.fullmatch(address)}
         first = _port(self.listen)
-        after = (*range(first + 1, _MOST_PORT + 1), *range(first - 1, 0, -1))
+        after = chain(range(first + 1, _MOST_PORT + 1), range(first - 1, 0, -1))
         return next(port for port in after if port not in taken)
 
 

@@ -128,7 +128,7 @@ class Metrics:
         )
         self._latency = Histogram(*_LATENCY, registry=registry, buckets=_LATENCY_BUCKETS)
         self._loop = _running_loop()
-        self._tasks = Gauge(*_TASKS, registry=registry, multiprocess_mode="livemax")
+        self._tasks = Gauge(*_TASKS, registry=registry, multiprocess_mode="livemostrecent")
         self._store_up = Gauge(*_STORE_UP, registry=registry, multiprocess_mode="livemin")
         self._breakers = Gauge(*_BREAKERS, registry=registry, multiprocess_mode="livemax")
         self._processes = Gauge(*_PROCESSES, registry=registry, multiprocess_mode="livemax")
@@ -154,12 +154,14 @@ class Metrics:
         series.inc()
         if decision.without_store:
             self._store_errors.inc()
+        if not decision.allowed:
+            return  # no rule counted it, those that only watch neither
         for state in decision.states:
             check, usage = state.check, state.usage
             if not usage.fits:
                 if check.shadow:
                     self._shadow_refusals.labels(check.client_id, check.rule.id).inc()
-            elif decision.allowed and usage.used * NEAR[1] >= check.capacity * NEAR[0]:
+            elif usage.used * NEAR[1] >= check.capacity * NEAR[0]:
                 self._near(check).inc()
 
     def _near(self, check: Check) -> Counter:

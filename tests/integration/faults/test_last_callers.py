@@ -1,4 +1,4 @@
-"""Callers that connect in the last moment before a port is closed: the kernel has let them in, so they are in."""
+"""Callers that connect in the last moment before a port is closed: whoever the kernel let in is answered."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ async def test_whoever_has_connected_is_answered(turns: int) -> None:
     runner = web.ServerRunner(web.Server(answer))
     with ExitStack() as stack:
         async with listening(runner, Port(name="test", endpoint=Endpoint(*address))):
-            callers = [stack.enter_context(socket.create_connection(address)) for _ in range(CALLERS)]
+            callers = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(CALLERS)]
             for caller in callers:
                 caller.sendall(request("GET", "/"))
             for _ in range(turns):
@@ -40,7 +40,7 @@ async def test_whoever_asks_a_moment_later_is_answered_too() -> None:
     runner = web.ServerRunner(web.Server(answer))
     with ExitStack() as stack:
         async with listening(runner, Port(name="test", endpoint=Endpoint(*address))):
-            callers = [stack.enter_context(socket.create_connection(address)) for _ in range(CALLERS)]
+            callers = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(CALLERS)]
             for caller in callers:
                 asyncio.get_running_loop().call_later(0.01, caller.sendall, request("GET", "/"))
         assert {caller.recv(12) for caller in callers} == {b"HTTP/1.1 200"}

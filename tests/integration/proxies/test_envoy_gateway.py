@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.infrastructure.recipes import Recipe, render
+from tests.proxies.checks import counted
 from tests.proxies.lab import BY_ADDRESS, LIMIT, LIMITED, Lab, a_session, by_address
 from tests.proxies.matrix import FAIL_CLOSED, FAIL_OPEN, SCENARIOS, Place, Scenario, check
 from tests.proxies.mesh import ENVOY_GATEWAY, documents, envoy_gateway, started
@@ -34,6 +35,14 @@ CLOSED = pytest.mark.parametrize("laboratory", [Place(ENVOY_GATEWAY, False)], in
 def test_a_client_sees(laboratory: Lab, scenario: Scenario) -> None:
     """Status, headers, and whether its connection is kept."""
     check(laboratory, scenario)
+
+
+@OPEN
+def test_what_applications_read_in_two_ways_is_refused(laboratory: Lab) -> None:
+    """By the Gateway itself: nobody is asked."""
+    with counted(laboratory.sidecar) as checks:
+        assert [laboratory.ask("GET", target).status for target in ("/a%2Fb", "/a%5cb")] == [400, 400]
+    assert checks.number == 0
 
 
 @OPEN

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.proxies.checks import counted
 from tests.proxies.lab import Lab, a_session, by_address
 from tests.proxies.matrix import FAIL_CLOSED, FAIL_OPEN, SCENARIOS, Place, Scenario, check
 from tests.proxies.mesh import ISTIO
@@ -15,6 +16,14 @@ CLOSED = pytest.mark.parametrize("laboratory", [Place(ISTIO, False)], indirect=T
 def test_a_client_sees(laboratory: Lab, scenario: Scenario) -> None:
     """Status, headers, and whether its connection is kept."""
     check(laboratory, scenario)
+
+
+@OPEN
+def test_what_applications_read_in_two_ways_is_refused(laboratory: Lab) -> None:
+    """By the gateway itself: nobody is asked."""
+    with counted(laboratory.sidecar) as checks:
+        assert [laboratory.ask("GET", target).status for target in ("/a%2Fb", "/a%5cb")] == [400, 400]
+    assert checks.number == 0
 
 
 @OPEN

@@ -77,6 +77,25 @@ def test_what_a_watching_rule_would_have_refused_is_counted_for_it() -> None:
     assert value(metrics, "rate_limit_shadow_refusals_total", client="c", rule="on") is None
 
 
+def test_what_is_refused_anyway_is_no_refusal_of_a_watching_rule() -> None:
+    """It was not counted for it, whatever the rule had left."""
+    checks = [check(rule("on")), check(rule("full"), shadow=True)]
+    full = Usage(False, 10, 5, 5)
+    metrics = decided(decide(checks, Counted(False, NOW_US, [full, full])))
+    assert value(metrics, "rate_limit_shadow_refusals_total", client="c", rule="full") is None
+    assert (
+        value(
+            metrics,
+            "rate_limit_requests_total",
+            result="rejected",
+            client="c",
+            rule="on",
+            reason="quota_exceeded",
+        )
+        == 1
+    )
+
+
 def test_what_is_admitted_near_a_limit_is_counted_for_its_rule() -> None:
     """From four fifths of it on, the request included; who is refused, or only watched in vain, is not."""
     checks = [check(rule("near")), check(rule("far")), check(rule("full"), shadow=True)]
