@@ -61,7 +61,8 @@ async def serve(
         url = (
             worker.store if worker and worker.store else await stack.enter_async_context(store_url(settings))
         )
-        counting = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
+        patience = max(GIVE_UP_SECONDS, settings.store.timeout_ms / 1000)
+        counting = await stack.enter_async_context(_client(url, patience))
         control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS, LOOKING_CONNECTIONS))
         sidecar = Sidecar(configuration, counting, control, looking)

@@ -84,6 +84,10 @@ class Connection:
         """So many bytes of what follows an answer, where that is no HTTP any more."""
         return self._exactly(length)
 
+    def end(self) -> None:
+        """Nothing more will be sent; answers are still read."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def closed(self) -> bool:
         """Whether the other side closes the connection, with nothing more to read."""
         try:

@@ -48,7 +48,7 @@ def sampled(seconds: float, refusing: bool) -> Shares | None:
         served, found = asked(process, refusing), stage.directory / "stacks"
         apart(OTHER_CORES, closed, served.load(1.0))
         look = ["record", "--pid", f"{process.pid}", "--rate", f"{PER_SECOND}", "--duration", f"{seconds:g}"]
-        command = [spy, *look, "--format", "raw", "--output", str(found), "--threads", "--nonblocking"]
+        command = [spy, *look, "--format", "raw", "--output", str(found), "--threads"]
         looking = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         # Longer than it looks: it takes a moment to begin.
         apart(OTHER_CORES, closed, served.load(seconds + 1.0))
@@ -66,7 +66,7 @@ def shares_of_stacks(lines: Iterable[str]) -> Shares:
     for line in lines:
         stack, _, count = line.rpartition(" ")
         thread, *called = stack.split(";")
-        if "MainThread" not in thread or not called:
+        if "MainThread" not in thread or not called or not count.isdigit():
             continue
         frames = [_frame(frame) for frame in called]
         own[frames[-1]] += int(count)

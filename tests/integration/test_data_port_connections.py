@@ -172,6 +172,49 @@ def test_a_caller_that_hangs_up_early_disturbs_nobody(
     assert connection.ask("GET", "/authz/x", caller).status == 200
 
 
+def test_who_has_nothing_more_to_say_is_answered(connection: Connection, caller: dict[str, str]) -> None:
+    """All that was asked, and then the connection ends."""
+    connection.send(b"".join(request("GET", f"/authz/{n}", caller) for n in range(40)))
+    connection.end()
+    assert [used(connection.answer()) for _ in range(40)] == [*range(1, 41)]
+    assert connection.closed()
+
+
+def test_a_body_is_no_reason_to_lose_the_last_answer(connection: Connection, caller: dict[str, str]) -> None:
+    """What was sent is read before the connection is closed: closed with something unread, it is reset."""
+    headers = {**caller, "Connection": "close"}
+    assert used(connection.ask("POST", "/authz/upload", headers, b"x" * 4_000_000)) == 1
+    assert connection.closed()
+
+
+def test_http_1_0_is_answered_and_closed_unless_it_wants_to_be_kept(
+    connection: Connection, caller: dict[str, str]
+) -> None:
+    """As NGINX asks."""
+    head = f"GET /authz/x HTTP/1.0\r\nX-Client-IP: {caller['X-Client-IP']}\r\n".encode()
+    for number in (1, 2):
+        connection.send(head + b"Connection: keep-alive\r\n\r\n")
+        reply = connection.answer()
+        assert (used(reply), reply.headers["connection"]) == (number, "keep-alive")
+    connection.send(head + b"\r\n")
+    reply = connection.answer()
+    assert (used(reply), reply.headers["connection"]) == (3, "close")
+    assert connection.closed()
+
+
+def test_bodies_in_a_packet_of_their_own_never_stop_a_connection(
+    connection: Connection, caller: dict[str, str]
+) -> None:
+    """After any number of them, requests sent together are all answered."""
+    for number in range(1, 41):
+        sent = request("POST", "/authz/x", caller, b"x" * 10)
+        connection.send(sent[:-10])
+        assert used(connection.answer()) == number
+        connection.send(sent[-10:])
+    connection.send(request("GET", "/authz/y", caller) * 3)
+    assert [used(connection.answer()) for _ in range(3)] == [41, 42, 43]
+
+
 def test_connection_close_is_obeyed(connection: Connection, caller: dict[str, str]) -> None:
     """The answer comes first."""
     assert used(connection.ask("GET", "/authz/x", {**caller, "Connection": "close"})) == 1

@@ -2,9 +2,9 @@
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Lab:
 
     @contextmanager
     def without_store(self) -> Iterator[None]:
-        """From the moment that the sidecar waits for it no more; afterwards it counts again, from nothing."""
+        """From the moment that the sidecar waits for it no more; afterwards it counts on."""
         self.store.stop()
         try:
             with ThreadPoolExecutor(5) as callers:
@@ -70,10 +70,14 @@ class Lab:
             yield
         finally:
             self.store.start()
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while "x-ratelimit-limit" not in self._count().headers:
-                assert time.monotonic() < deadline, "the sidecar does not find its store again"
-                time.sleep(0.01)
+            self.until_it_counts()
+
+    def until_it_counts(self) -> None:
+        """After its start, or its store's: the first call may take a busy machine longer than it has."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "x-ratelimit-limit" not in self._count().headers:
+            assert time.monotonic() < deadline, "the sidecar does not find its store"
+            time.sleep(0.01)
 
     def _breaker_is_open(self) -> bool:
         page = self.sidecar.admin("GET", "/metrics", key=None).body
@@ -86,33 +90,74 @@ class Lab:
         return Connection(PROXY_PORT)
 
 
+@dataclass(frozen=True)
+class Background:
+    """What is behind a proxy, or behind one after the other."""
+
+    config: Mapping[str, Any]
+    sidecar: SidecarProcess
+    store: StoreServer
+    #: The targets that the application was asked for.
+    asked: list[bytes]
+
+    def forget(self) -> None:
+        """Nobody has asked for anything yet."""
+        self.asked.clear()
+        for client in self.config["clients"]:
+            assert self.sidecar.admin("DELETE", f"/v1/clients/{client['id']}/counters").status == 200
+
+
+class Backgrounds:
+    """One at a time, which is kept as long as proxies need the same; `close` ends it."""
+
+    def __init__(self, directory: Callable[[], Path]) -> None:
+        self._directory = directory
+        self._stack = ExitStack()
+        self._current: Background | None = None
+
+    def of(self, config: Mapping[str, Any]) -> Background:
+        if self._current is not None and self._current.config == config:
+            self._current.forget()
+            return self._current
+        self.close()
+        self._current = self._stack.enter_context(background(self._directory(), config))
+        return self._current
+
+    def close(self) -> None:
+        self._current = None
+        self._stack.close()
+
+
 @contextmanager
 def lab(
-    proxy: Proxy, directory: Path, *, fail_open: bool = True, config: Mapping[str, Any] | None = None
+    proxy: Proxy,
+    directory: Path,
+    *,
+    fail_open: bool = True,
+    config: Mapping[str, Any] | None = None,
+    shared: Backgrounds | None = None,
 ) -> Iterator[Lab]:
-    """Started in the order in which they need each other.
+    """Started in the order in which they need each other; what is `shared` may have been started before.
 
     The sidecar has `CONFIG`, over it what the proxy needs, over that `config`.
     """
     asked = merged(merged(CONFIG, proxy.config), config or {})
-    with (
-        background(directory, asked) as (sidecar, store, heard),
-        running(proxy, directory, fail_open=fail_open) as log,
-    ):
-        yield Lab(proxy, fail_open, sidecar, store, log, heard)
+    with ExitStack() as own:
+        behind = shared.of(asked) if shared else own.enter_context(background(directory, asked))
+        log = own.enter_context(running(proxy, directory, fail_open=fail_open))
+        yield Lab(proxy, fail_open, behind.sidecar, behind.store, log, behind.asked)
 
 
 @contextmanager
-def background(
-    directory: Path, config: Mapping[str, Any]
-) -> Iterator[tuple[SidecarProcess, StoreServer, Sequence[bytes]]]:
-    """All that is behind a proxy, or several, and the targets that the application was asked for."""
+def background(directory: Path, config: Mapping[str, Any]) -> Iterator[Background]:
+    """With a sidecar that has this configuration."""
     require_free(PROXY_PORT, SIDECAR_PORT, APP_PORT)
-    with StoreServer(require("valkey")) as store, application() as heard:
+    kept = {"appendonly": "yes"}
+    with StoreServer(require("valkey"), settings=kept) as store, application() as heard:
         # No longer than the recipes' proxies wait: what comes later is nothing that they would see.
         stored = {"url": store.url, "timeout_ms": 200}
         with SidecarProcess(directory, merged({"store": stored}, config)) as sidecar:
-            yield sidecar, store, heard
+            yield Background(config, sidecar, store, heard)
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

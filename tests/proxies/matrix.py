@@ -151,6 +151,7 @@ def sidecar_killed(lab: Lab) -> Seen:
             seen = _seen(connection, reply, then=200 if lab.fail_open else lab.proxy.down_status)
         finally:
             lab.sidecar.start()
+            lab.until_it_counts()
     assert [lab.ask("GET", LIMITED, session).status for _ in range(2)] == [200, 429]
     return seen
 
@@ -236,9 +237,9 @@ class Place(NamedTuple):
 
 
 def places(proxies: Sequence[Proxy]) -> list[Place]:
-    """Where everything is played, and then where only `killed` is."""
+    """Where everything is played, and then, from the last to the first, where only `killed` is."""
     first = [Place(proxy, proxy.can_fail_open) for proxy in proxies]
-    return first + [Place(proxy, False) for proxy in proxies if proxy.can_fail_open]
+    return first + [Place(proxy, False) for proxy in reversed(proxies) if proxy.can_fail_open]
 
 
 def killed(place: Place) -> Scenario:

@@ -11,10 +11,12 @@ from sidecar.infrastructure.admin.table import Body, Operation, Parameter, Reply
 from sidecar.infrastructure.described import EvaluateBody
 from sidecar.infrastructure.problem import CONTENT_TYPE
 
-_DEGRADED = "X-RateLimit-Degraded"
 _NUMBERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+_DEGRADED = "X-RateLimit-Degraded"
 _LIMITS = (*_NUMBERS, _DEGRADED, "RateLimit-Policy", "RateLimit")
 _REFUSED = (*_LIMITS, "X-RateLimit-Rule", "Retry-After")
+#: Of a refusal because nobody can count.
+_UNCOUNTED = (_DEGRADED, "X-RateLimit-Rule")
 _USER = Parameter(
     "X-User-Id",
     {"type": "integer", "minimum": 1, "maximum": MAX_USER},
@@ -48,6 +50,7 @@ _FORWARD_AUTH: Answers = {
         "The store is away, `on_unavailable` is `deny`; or `response.unavailable_status`.",
         Problem,
         CONTENT_TYPE,
+        _UNCOUNTED,
     ),
 }
 
@@ -83,6 +86,7 @@ DATA_PORT = (
             503: Reply(
                 "The store is away, `on_unavailable` is `deny`; or `response.unavailable_status`.",
                 Decided,
+                headers=_UNCOUNTED,
             ),
         },
         errors=(404, 422),

@@ -76,7 +76,7 @@ def _addresses(settings: Settings) -> Told:
 
 
 def _address(found: AddressOf, where: Location) -> Told:
-    """Only one of the three is looked at."""
+    """Only one of the three is looked at, and what it leads to should be a proxy's word."""
     if found.header == FORWARDED:
         yield (*where, "header"), f"{FORWARDED} is a list, not an address alone: write header: null"
     if found.header:
@@ -86,6 +86,10 @@ def _address(found: AddressOf, where: Location) -> Told:
                 yield (*where, name), unread
     elif found.trusted_networks and found.trusted_hops != AddressOf.model_fields["trusted_hops"].default:
         yield (*where, "trusted_hops"), "is not read: trusted_networks stands in its place"
+    for index, written in enumerate(() if found.header else found.trusted_networks):
+        if canonical_network(written).prefixlen == 0:
+            message = f"holds every address: what callers write in front of {FORWARDED} would be believed"
+            yield (*where, "trusted_networks", index), message
 
 
 def _dropped_names(settings: Settings) -> Told:

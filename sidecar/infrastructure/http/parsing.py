@@ -47,11 +47,12 @@ def request_parser(protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> "
     return PatientParser(HttpRequestParser(protocol, loop, _READ_BUFFER, **_OPTIONS), patient)
 
 
-def loses_what_follows(message: Any, payload: Any, data: bytes) -> bool:
+def loses_what_follows(parsed: tuple[Any, Any], data: bytes) -> bool:
     """Whether the fast parser may drop what comes behind this request, the last one in the data.
 
     It does so where an upgrade is asked for that it does not know; of others it hands the rest over.
     """
+    message, payload = parsed
     if not message.upgrade or message.method == "CONNECT":
         return False
     upgrade = message.headers.get("Upgrade", "")

@@ -7,7 +7,6 @@ it is thrown away before the next request is looked at.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any
@@ -19,7 +18,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from sidecar.infrastructure.connection import BODY_SECONDS, FIRST_REQUEST_SECONDS, Crowd
 from sidecar.infrastructure.http.access import peer_of
-from sidecar.infrastructure.http.errors import FAILED, MALFORMED
+from sidecar.infrastructure.http.errors import MALFORMED, failed
 from sidecar.infrastructure.http.messages import Answer, Handler, Incoming
 from sidecar.infrastructure.http.parsing import MAX_QUEUE, loses_what_follows, request_parser
 from sidecar.infrastructure.http.writing import answer_bytes
@@ -33,7 +32,6 @@ LINGER_SECONDS = 5.0
 HEAD_SECONDS = 30.0
 KEEPALIVE_SECONDS = 3630.0
 _NO_HTTP: tuple[Any, StreamReader] = (None, EMPTY_PAYLOAD)
-_log = logging.getLogger("sidecar.http")
 
 
 class DataConnection(BaseProtocol):
@@ -45,7 +43,7 @@ class DataConnection(BaseProtocol):
         self._handler = handler
         self._crowd = crowd
         self._parser: Any = request_parser(self, loop)
-        #: What came after an upgrade and was not given to the parser yet.
+        #: What came after an upgrade and the parser does not have yet.
         self._rest = b""
         self._queue: deque[tuple[Any, StreamReader]] = deque()
         #: The request that is being answered, or whose body is being thrown away.
@@ -63,8 +61,7 @@ class DataConnection(BaseProtocol):
         self._gone: asyncio.Event | None = None
         #: When the caller was waited for first, by the loop's clock: for a request, or for the rest of one.
         self._waiting_since = loop.time()
-        self._begun = False
-        self.is_new = True
+        self._begun, self.is_new = False, True
         self._peer: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -99,13 +96,12 @@ class DataConnection(BaseProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._crowd.forget(self)
-        self._closing = True
         super().connection_lost(exc)
         if self._task is not None:
             self._task.cancel()
         self._current, self._task, self._parser = None, None, None  # each of them knows this connection
         self._queue.clear()
-        self._is_gone()
+        self.hang_up()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -122,7 +118,8 @@ class DataConnection(BaseProtocol):
         self._closing = True
         if self.transport is not None:
             self.transport.close()
-        self._is_gone()
+        if self._gone is not None:
+            self._gone.set()
 
     def give_up(self) -> None:
         """Ends one that dawdles: at once where it does not read what it is answered."""
@@ -143,9 +140,7 @@ class DataConnection(BaseProtocol):
             await self._gone.wait()
 
     def dawdles(self, now: float) -> bool:
-        """Whether it keeps us waiting too long: for its first request, the rest of one, or another one; or
-        does not read what it is answered.
-        """
+        """Whether it keeps us waiting too long: for a request, the rest of one, or to read its answers."""
         if self._current is not None:
             return False
         patience = FIRST_REQUEST_SECONDS if self.is_new else KEEPALIVE_SECONDS
@@ -193,7 +188,7 @@ class DataConnection(BaseProtocol):
             elif data and not self._begun and self._has_body:
                 self._waiting_since, self._begun = self._loop.time(), True
             if not upgraded:
-                if messages and loses_what_follows(*messages[-1], data):
+                if messages and loses_what_follows(messages[-1], data):
                     self._last = messages[-1][0]
                 return
             # Nobody switches protocols here: what follows is another request.
@@ -223,8 +218,7 @@ class DataConnection(BaseProtocol):
         self._next()
 
     def _start(self, message: Any, payload: StreamReader) -> None:
-        if message is None:
-            # Nothing for the log: anybody may send it.
+        if message is None:  # nothing for the log: anybody may send it
             self._current = Incoming("", "", (), None, payload, keep_alive=False, old=False)
             self._respond(MALFORMED)
             return
@@ -243,7 +237,7 @@ class DataConnection(BaseProtocol):
         try:
             awaited = self._handler.start(call, self._respond)
         except Exception:
-            self._respond(_failed(call))
+            self._respond(failed(call))
             return
         if awaited is not None:
             self._task = asyncio.ensure_future(self._answer(awaited, call))
@@ -257,7 +251,7 @@ class DataConnection(BaseProtocol):
         except HttpProcessingError:  # in the middle of its body
             call.keep_alive, answer = False, MALFORMED
         except Exception:
-            answer = _failed(call)
+            answer = failed(call)
         self._respond(answer)
 
     def _proceed(self) -> None:
@@ -265,15 +259,14 @@ class DataConnection(BaseProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _respond(self, answer: Answer) -> None:
-        call, transport = self._current, self.transport
-        if call is None or call.answered or transport is None:
+        if (call := self._current) is None or call.answered or (transport := self.transport) is None:
             return
         call.answered = True
         last = self._is_last(call)
         try:
             written = answer_bytes(answer, call, keep_alive=not last)
         except Exception:
-            last, written = True, answer_bytes(_failed(call), call, keep_alive=False)
+            last, written = True, answer_bytes(failed(call), call, keep_alive=False)
         if not transport.is_closing():
             transport.write(written)
         if call.body.is_eof():
@@ -305,14 +298,3 @@ class DataConnection(BaseProtocol):
         elif (self._queue or self._buffer_paused) and not self._going_on:
             self._going_on = True
             self._loop.call_soon(self._go_on)
-
-    def _is_gone(self) -> None:
-        if self._gone is not None:
-            self._gone.set()
-
-
-def _failed(call: Incoming) -> Answer:
-    """To be called where the failure is known."""
-    _log.exception("a request failed")
-    call.keep_alive = False
-    return FAILED

@@ -1,5 +1,7 @@
 """Answers to proxies that hand status, headers and body of a refusal on to their client."""
 
+from functools import lru_cache
+
 from sidecar.domain.decision import Decision, Reason
 from sidecar.infrastructure.http.headers import (
     ResponseOptions,
@@ -32,11 +34,13 @@ def full_answer(decision: Decision, options: ResponseOptions) -> Answer:
         headers["Content-Type"] = refusal.content_type or "text/plain; charset=utf-8"
         return Answer(status, headers, refusal.body.encode("utf-8", "surrogatepass"))
     headers["Content-Type"] = CONTENT_TYPE
-    return Answer(status, headers, _problem(decision, status))
+    violated = tuple(decision.violated) if decision.is_quota else ()
+    return Answer(status, headers, _problem(status, decision.reason, violated))
 
 
-def _problem(decision: Decision, status: int) -> bytes:
-    detail = _DETAILS[decision.reason]
-    if not decision.is_quota:
-        return problem(status, detail)
-    return problem(status, detail, type_=_QUOTA_EXCEEDED, **{"violated-policies": decision.violated})
+@lru_cache(maxsize=1024)
+def _problem(status: int, reason: Reason, violated: tuple[str, ...]) -> bytes:
+    """Remembered, since a flood is refused with the same words again and again."""
+    if not violated:
+        return problem(status, _DETAILS[reason])
+    return problem(status, _DETAILS[reason], type_=_QUOTA_EXCEEDED, **{"violated-policies": violated})

@@ -2,7 +2,7 @@
 
 What stands in `deploy/` is what these templates give with the defaults; a test holds the two together.
 Templates put values into text as they are, so `Recipe` refuses those that would mean something to a proxy;
-a secret may hold anything, and `abilities.check` knows who can write it.
+a secret may hold anything, and `abilities.check` says which ones no template can write.
 """
 
 import re

@@ -15,20 +15,16 @@ class Proxy:
     sockets: bool = True
     #: Whether it can write the address alone into a header of any name; else X-Forwarded-For has it.
     address_headers: bool = True
-    #: Whether its template writes any secret; else those without quotes, signs and spaces.
-    any_secret: bool = False
-
-    def can_write(self, secret: str) -> bool:
-        return self.any_secret or _PLAIN.fullmatch(secret) is not None
 
 
+#: What is the same in all their languages, quoted or not; NGINX has no way to write a `$` in quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _KNOWN = {
-    "nginx": Proxy(dialect="nginx", any_secret=True),
+    "nginx": Proxy(dialect="nginx"),
     "ingress-nginx": Proxy(dialect="ingress-nginx", sockets=False),
     "traefik": Proxy(dialect="forward-auth", sockets=False, address_headers=False),
     "caddy": Proxy(dialect="forward-auth"),
-    "haproxy": Proxy(dialect="forward-auth", any_secret=True),
+    "haproxy": Proxy(dialect="forward-auth"),
     "apisix": Proxy(dialect="forward-auth", sockets=False),
     "istio": Proxy(dialect="envoy", sockets=False),
     "envoy-gateway": Proxy(dialect="envoy", sockets=False),
@@ -43,7 +39,7 @@ def proxy(name: str) -> Proxy:
 
 def check(name: str, recipe: Recipe) -> None:
     """Raises `CannotRender` for what that proxy cannot do, or its template cannot write."""
-    if recipe.secret and not proxy(name).can_write(recipe.secret):  # which is not repeated
+    if recipe.secret and not _PLAIN.fullmatch(recipe.secret):  # which is not repeated
         raise CannotRender(
             f"the secret has characters that mean something to {name}: leave --show-secret out, "
             "and write it in by hand"

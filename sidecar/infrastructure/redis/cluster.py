@@ -8,6 +8,7 @@ look changes what is known and nothing else, goes on in the background, and asks
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from redis.asyncio import ConnectionPool, Redis
@@ -15,10 +16,11 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 from redis.exceptions import AskError, MovedError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from sidecar.infrastructure.redis.first_answer import first_answer
+
 Address = tuple[str, int]
 
-#: How soon the next server is asked for the slots as well, if one does not answer; and the least time from
-#: one look to the next, however many calls find something changed.
+#: The least time from one look to the next, however many calls find something changed.
 LOOK_SECONDS = 0.1
 
 
@@ -101,27 +103,10 @@ class Cluster:
         self._next_look = loop.time() + LOOK_SECONDS
 
     async def _first_answer(self) -> "Slots":
-        """Of all servers in random order, each asked when those before it have failed, or are slow."""
+        """Of all servers, in random order."""
         addresses = list(self._known.union(self._named))
         random.shuffle(addresses)
-        asked: set[asyncio.Task[Slots]] = set()
-        try:
-            while addresses or asked:
-                if addresses:
-                    asked.add(asyncio.create_task(self._slots(addresses.pop())))
-                answered, asked = await asyncio.wait(
-                    asked,
-                    timeout=LOOK_SECONDS if addresses else None,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if found := next((slots for task in answered if (slots := task.result())), None):
-                    return found
-        finally:
-            for task in asked:
-                task.cancel()
-            if asked:
-                await asyncio.wait(asked)
-        return []
+        return await first_answer([partial(self._slots, address) for address in addresses]) or []
 
     async def _slots(self, address: Address) -> "Slots":
         """What this server says; nothing if it does not answer, or is of no cluster."""

@@ -6,11 +6,13 @@ as `StoreUnavailable`, once, at this edge.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import (
+    MasterNotFoundError,
     Sentinel,
     SentinelConnectionPool,
     SentinelManagedConnection,
@@ -23,6 +25,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sidecar.application.ports import StoreUnavailable
 from sidecar.infrastructure.redis.cluster import Address, Cluster
+from sidecar.infrastructure.redis.first_answer import first_answer
 from sidecar.infrastructure.store_nodes import StoreNodes, is_several, parse
 
 Store = Redis | Cluster
@@ -92,7 +95,7 @@ def _sentinel(nodes: StoreNodes, options: dict[str, Any], max_connections: int) 
         "username": nodes.options.get("sentinel_username"),
         "password": nodes.options.get("sentinel_password"),
     }
-    sentinels = Sentinel(  # type: ignore[no-untyped-call]
+    sentinels = _Sentinels(  # type: ignore[no-untyped-call]
         list(nodes.nodes), sentinel_kwargs={**credentials, **tls, **options}
     )
     pool = _PrimaryPool(  # type: ignore[no-untyped-call]
@@ -119,6 +122,35 @@ def _tls(nodes: StoreNodes) -> dict[str, Any]:
     if "ssl_check_hostname" in options:
         options["ssl_check_hostname"] = options["ssl_check_hostname"] == "true"
     return options
+
+
+class _Sentinels(Sentinel):
+    """The library's asks one after the other, each for as long as a connection may take: where the first one
+    hangs, nobody waits for the end of that. And it loses some of them where several calls ask at once.
+    """
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """The primary's address. Raises redis-py's `MasterNotFoundError`."""
+        problems: list[str] = []
+        asks = [partial(self._primary, one, service_name, problems) for one in self.sentinels]
+        if found := await first_answer(asks):
+            return found
+        raise MasterNotFoundError(f"no sentinel names a primary {service_name!r}: {', '.join(problems)}")
+
+    async def _primary(
+        self, sentinel: Redis, service_name: str, problems: list[str]
+    ) -> tuple[str, int] | None:
+        try:
+            known: Any = await sentinel.sentinel_masters()
+        except (RedisError, OSError) as error:
+            problems.append(f"{type(error).__name__}: {error}")
+            return None
+        state = known.get(service_name)
+        if not state or not self.check_master_state(state, service_name):
+            problems.append("one knows none that is well" if state else "one does not know the name")
+            return None
+        self.sentinels.sort(key=lambda one: one is not sentinel)  # it is asked first from now on
+        return state["ip"], state["port"]
 
 
 class _Demoted(Connection):

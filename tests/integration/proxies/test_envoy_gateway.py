@@ -51,6 +51,12 @@ def test_a_caller_cannot_choose_its_address(laboratory: Lab) -> None:
     assert by_address(laboratory, "X-Client-IP", "X-Forwarded-For") == [200, 200, 200, 429]
 
 
+@CLOSED
+def test_fail_closed_means_that_nobody_passes_without_the_sidecar(laboratory: Lab) -> None:
+    """They get the status that the manifest says."""
+    check(laboratory, FAIL_CLOSED)
+
+
 @BEHIND
 def test_behind_a_load_balancer_the_address_is_its_entry_of_x_forwarded_for(laboratory: Lab) -> None:
     """What clients write themselves is left of it, and changes nothing."""
@@ -68,9 +74,3 @@ def test_without_the_patch_only_refusals_have_numbers(laboratory: Lab) -> None:
     replies = [laboratory.ask("GET", LIMITED, session) for _ in range(LIMIT + 1)]
     limits = [(reply.status, reply.headers.get("x-ratelimit-limit")) for reply in replies]
     assert limits == [(200, None)] * LIMIT + [(429, str(LIMIT))]
-
-
-@CLOSED
-def test_fail_closed_means_that_nobody_passes_without_the_sidecar(laboratory: Lab) -> None:
-    """They get the status that the manifest says."""
-    check(laboratory, FAIL_CLOSED)

@@ -4,34 +4,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.parts import StoreServer
 from tests.proxies.envoy_versions import VERSIONS, of_version
-from tests.proxies.lab import CONFIG, Lab, a_session, background
+from tests.proxies.lab import CONFIG, Background, Lab, a_session, background
 from tests.proxies.matrix import SCENARIOS, Scenario, check
 from tests.proxies.process import running
-from tests.sidecar_process import SidecarProcess
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 PLAYED = ("allowed", "refused", "store away")
 
 
 @pytest.fixture(scope="module")
-def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SidecarProcess, StoreServer]]:
+def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
     """One sidecar, and an application, for all of them."""
-    with background(tmp_path_factory.mktemp("sidecar"), CONFIG) as (sidecar, store, _):
-        yield sidecar, store
+    with background(tmp_path_factory.mktemp("sidecar"), CONFIG) as started:
+        yield started
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def laboratory(
-    request: pytest.FixtureRequest,
-    behind: tuple[SidecarProcess, StoreServer],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, behind: Background, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lab]:
     """That of each version."""
     proxy = of_version(request.param)
     with running(proxy, tmp_path_factory.mktemp(proxy.name)) as log:
-        yield Lab(proxy, True, *behind, log)
+        yield Lab(proxy, True, behind.sidecar, behind.store, log)
 
 
 @pytest.mark.parametrize("scenario", [BY_NAME[name] for name in PLAYED], ids=lambda s: s.name)

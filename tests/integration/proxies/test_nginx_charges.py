@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.parts import StoreServer, free_port
-from tests.proxies.lab import CONFIG, HOUR, LIMIT, LIMITED, Lab, a_session, lab
+from tests.parts import free_port
+from tests.proxies.lab import CONFIG, HOUR, LIMIT, LIMITED, Backgrounds, Lab, a_session, lab
 from tests.proxies.nginx import PROXIES, run
 from tests.proxies.process import DEPLOY, PROXY_PORT
 from tests.raw_http import Reply, ask
@@ -120,18 +120,15 @@ def command(program: Path, directory: Path, _: bool) -> list[str]:
 
 @pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: proxy.name)
 def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store: StoreServer
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, backgrounds: Backgrounds
 ) -> Iterator[House]:
     directory = tmp_path_factory.mktemp("nginx")
     ports = {"locations": PROXY_PORT, "server": free_port()}
     write(directory, ports)
     client = CONFIG["clients"][0]
-    config = {
-        # Less than NGINX waits, as it should be.
-        "store": {"url": store.url, "timeout_ms": 150},
-        "clients": [{**client, "rules": [*client["rules"], *MORE]}],
-    }
-    with lab(replace(request.param, command=command), directory, config=config) as laboratory:
+    config = {"clients": [{**client, "rules": [*client["rules"], *MORE]}]}
+    proxy = replace(request.param, command=command)
+    with lab(proxy, directory, config=config, shared=backgrounds) as laboratory:
         yield House(laboratory, ports)
         assert "unexpected status" not in laboratory.log.read_text()
 
@@ -178,7 +175,7 @@ def test_who_is_refused_by_others_gets_their_answer_and_no_charge(house: House) 
     assert remaining(ask(PROXY_PORT, "GET", "/private/x", session | USER)) == LIMIT_OF_ALL - LIMIT - 1
 
 
-def test_limited_blocked_and_unavailable_are_told_apart(house: House, store: StoreServer) -> None:
+def test_limited_blocked_and_unavailable_are_told_apart(house: House) -> None:
     """A rule's own status, a block rule's 403, and 503 where a rule denies without the store."""
     session = a_session()
     assert ask(PROXY_PORT, "GET", "/teapot", session).status == 200
@@ -188,16 +185,13 @@ def test_limited_blocked_and_unavailable_are_told_apart(house: House, store: Sto
     closed = ask(PROXY_PORT, "GET", "/closed", session)
     assert (closed.status, closed.headers["x-ratelimit-rule"]) == (403, "closed")
     assert closed.json["detail"] == "requests of this kind are blocked"
-    store.stop()
-    try:
+    with house.laboratory.without_store():
         strict = ask(PROXY_PORT, "GET", "/strict", session)
         assert (strict.status, strict.headers["x-ratelimit-rule"]) == (503, "strict")
         assert strict.headers["x-ratelimit-degraded"] == "storage_unavailable"
         assert strict.json["detail"] == "the rate limiter cannot count requests at the moment"
         lenient = ask(PROXY_PORT, "GET", "/x", session)
         assert (lenient.status, lenient.headers["x-ratelimit-degraded"]) == (200, "storage_unavailable")
-    finally:
-        store.start()
 
 
 def remaining(reply: Reply) -> int:

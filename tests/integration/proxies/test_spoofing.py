@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxies.all import PROXIES
 from tests.proxies.envoy import ENVOY
-from tests.proxies.lab import Lab, lab
+from tests.proxies.lab import Backgrounds, Lab, lab
 from tests.proxies.spoofing import CONFIG, LIES, LIMIT, ROUTES, hostile, status, tell
 
 #: What a proxy does not let through at all: it answers 400, and asks nobody.
@@ -25,8 +25,10 @@ OWN_SESSIONS = {
 
 
 @pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: str(proxy.name))
-def laboratory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with lab(request.param, tmp_path_factory.mktemp("lab"), config=CONFIG) as running:
+def laboratory(
+    request: pytest.FixtureRequest, backgrounds: Backgrounds, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
+    with lab(request.param, tmp_path_factory.mktemp("lab"), config=CONFIG, shared=backgrounds) as running:
         yield running
 
 

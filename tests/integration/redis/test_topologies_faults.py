@@ -180,6 +180,35 @@ async def test_a_killed_primary_of_sentinels_is_followed_by_another(
         print(f"sentinel killed: {asking.admitted['c']} admitted, {charged} charged, {dict(asking.reasons)}")
 
 
+async def test_a_sentinel_that_hangs_holds_up_no_decision(sentinel: SentinelServers, key_prefix: str) -> None:
+    """A host that is gone says nothing, not even that: the other sentinels are asked within the deadline."""
+    hanging = sentinel.sentinels[0]
+    os.kill(hanging.pid, signal.SIGSTOP)
+    try:
+        async with connected(sentinel.url, DEADLINE_SECONDS) as redis:
+            counters = RedisCounterStore(redis, prefix=key_prefix, timeout_seconds=DEADLINE_SECONDS)
+            assert (await counters.hit(ENDLESS)).admitted
+    finally:
+        os.kill(hanging.pid, signal.SIGCONT)
+
+
+async def test_no_sentinel_is_lost_where_many_ask_at_once(sentinel: SentinelServers) -> None:
+    """Each is there to be asked later, however many connections were opened together."""
+    async with connected(sentinel.url, PATIENCE_SECONDS) as redis:
+        assert isinstance(redis, Redis)
+        manager: Any = redis.connection_pool.sentinel_manager  # type: ignore[attr-defined]
+        for number in range(3):
+            manager.sentinels.sort(key=lambda one: one.connection_pool.connection_kwargs["port"])
+            away = sentinel.sentinels[number]
+            os.kill(away.pid, signal.SIGSTOP)
+            try:
+                await asyncio.gather(*(manager.discover_master("main") for _ in range(8)))
+            finally:
+                os.kill(away.pid, signal.SIGCONT)
+        ports = {one.connection_pool.connection_kwargs["port"] for one in manager.sentinels}
+        assert ports == {one.port for one in sentinel.sentinels}
+
+
 async def test_a_primary_that_sentinels_exchange_is_left_for_the_new_one(
     sentinel: SentinelServers, key_prefix: str
 ) -> None:

@@ -1,5 +1,6 @@
 """The main path: what is counted, what is decided without counting, and what without the store."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -122,3 +123,66 @@ async def test_a_watched_refusal_is_told_and_charges_nothing(
     fits = [{s.check.rule.id: s.usage.fits for s in decision.states} for decision in seen.decisions]
     assert fits == [{"one": True, "no": False}, {"one": False, "no": False}]
     assert {s.check.rule.id: s.usage.used for s in seen.decisions[-1].states} == {"one": 1, "no": 0}
+
+
+async def test_a_flood_on_a_used_up_key_asks_the_store_once(
+    evaluator: RateLimitEvaluator, seen: Seen
+) -> None:
+    """The observer hears of each refusal, and each says the same."""
+    decisions = [await evaluator.evaluate(request("c")) for _ in range(100)]
+    assert [decision.allowed for decision in decisions] == [True] + [False] * 99
+    assert seen.decisions == decisions
+    assert len(seen.calls) == 2
+    assert {decision.shown and decision.shown.check.rule.id for decision in decisions} == {"one"}
+
+
+async def test_a_reset_and_new_rules_end_what_is_refused_from_memory(
+    evaluator: RateLimitEvaluator, seen: Seen
+) -> None:
+    """The store is asked again, also by who was asking at that moment."""
+    for _ in range(3):
+        await evaluator.evaluate(request("c"))
+    assert len(seen.calls) == 2
+    evaluator.counters_were_reset()
+    await evaluator.evaluate(request("c"))
+    evaluator.rule_set = RuleSet(CLIENTS)
+    asking = asyncio.ensure_future(evaluator.evaluate(request("c")))
+    await asyncio.sleep(0)
+    evaluator.counters_were_reset()
+    await asking
+    await evaluator.evaluate(request("c"))
+    assert len(seen.calls) == 5
+
+
+@pytest.mark.parametrize("switch", [Enforcement.SHADOW, Enforcement.OFF])
+async def test_a_switch_ends_what_is_refused_from_memory(
+    evaluator: RateLimitEvaluator, switch: Enforcement
+) -> None:
+    """At once: it is for a bad night."""
+    for _ in range(3):
+        refused = await evaluator.evaluate(request("c"))
+    assert not refused.allowed
+    evaluator.rule_set = RuleSet(CLIENTS, Policy(enforcement=switch))
+    assert (await evaluator.evaluate(request("c"))).allowed
+
+
+@pytest.mark.parametrize("default", [ALLOW, DENY])
+async def test_what_was_decided_without_the_store_is_not_remembered(
+    evaluator: RateLimitEvaluator, seen: Seen, default: OnUnavailable
+) -> None:
+    """It is asked again each time, and counts once it is back."""
+    seen.problem, seen.without_store.default = StoreUnavailable("away"), default
+    for _ in range(3):
+        await evaluator.evaluate(request("c"))
+    seen.problem = None
+    assert (await evaluator.evaluate(request("c"))).allowed
+
+
+async def test_something_unforeseen_in_the_store_is_a_decision_too(
+    evaluator: RateLimitEvaluator, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request waits for one; what it was stands in the log."""
+    seen.problem, seen.without_store.default = RuntimeError("unforeseen"), DENY
+    decision = await evaluator.evaluate(request("c"))
+    assert (decision.allowed, decision.reason) == (False, Reason.STORAGE_UNAVAILABLE)
+    assert [record.message for record in caplog.records] == ["a request could not be counted"]

@@ -111,7 +111,8 @@ def test_what_is_said_is_counted_from_the_answer(recent: RecentRefusals, clock: 
     recent.remember(told_then, asked)
     clock.now += 0.25
     found = recent.find([check()])
-    assert found is not None and found.shown is not None
+    assert found is not None
+    assert found.shown is not None
     assert found.shown.usage == Usage(False, 10, 2_750_000, 3_750_000)
     assert found.now_us + found.shown.usage.reset_us == NOW_US + 4 * SECOND
 
@@ -125,7 +126,8 @@ def test_the_rule_with_the_longest_retry_is_shown_by_its_own_clock(
     told(recent, (check(OTHER), refuses(20 * SECOND)))
     clock.now += 0.25
     found = recent.find([check(), check(OTHER)])
-    assert found is not None and found.shown is not None
+    assert found is not None
+    assert found.shown is not None
     assert (found.rule_id, found.violated, found.reason) == ("other", ["r", "other"], Reason.QUOTA_EXCEEDED)
     assert found.now_us == NOW_US + SECOND // 4
     assert found.shown.usage.retry_us == 20 * SECOND - SECOND // 4

@@ -217,6 +217,11 @@ ALL_CLIENTS = f"default_client: a\nclients:\n- id: a\n  rules: [{ALL}]\n"
             "client_ip.trusted_hops: is not read: trusted_networks stands in its place",
         ),
         (
+            "client_ip: {header: null, trusted_networks: [10.0.0.0/8, '::/0']}",
+            "client_ip.trusted_networks.1: holds every address: what callers write in front of "
+            "x-forwarded-for would be believed",
+        ),
+        (
             "client_ip: {dialects: {nginx: {header: x-real-ip, trusted_networks: [10.0.0.0/8]}}}",
             "client_ip.dialects.nginx.trusted_networks: is not read: the address is taken from x-real-ip "
             "(header: null reads x-forwarded-for)",
@@ -264,7 +269,7 @@ def test_ports_addresses_and_answers_that_are_hardly_meant_are_warned_of(
         "client_ip: {header: null, trusted_networks: [10.0.0.0/8]}",
         "response: {legacy_headers: false, ietf_headers: true}",
         "response: {unavailable_status: 500}",
-        "{response: {unavailable_status: 504}, listen: {apis: [evaluate]}}",
+        "response: {unavailable_status: 504}\nlisten: {apis: [evaluate]}",
         "listen: {apis: [evaluate]}",
     ],
 )

@@ -6,20 +6,20 @@ import logging
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from sidecar.infrastructure.connection import Bound
 from sidecar.infrastructure.http import server
 from sidecar.infrastructure.http.messages import Answer, Incoming, Respond
 from sidecar.infrastructure.http.protocol import DataConnection
 from sidecar.infrastructure.http.server import data_runner, read_body
 from tests.certificates import Authority
+from tests.parts import until
 from tests.raw_http import request
 
 LOOPS = ["asyncio", "uvloop"]
@@ -55,7 +55,7 @@ class Handler:
         self.arrived = asyncio.Event()
         self.peers: list[str | None] = []
 
-    def start(self, call: Incoming, respond: Respond) -> Awaitable[Answer] | None:
+    def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None:
         self.peers.append(call.peer)
         if call.target == "/later":
             self.waiting.append(lambda: respond(Answer(200, {}, b"late")))
@@ -96,8 +96,7 @@ class Served:
         return found
 
     async def empty(self) -> None:
-        while self.connections:
-            await asyncio.sleep(0.001)
+        await until(lambda: not self.connections, "no connection is left")
 
 
 class Caller:
@@ -127,18 +126,14 @@ class Caller:
 
     async def close(self) -> None:
         self.writer.close()
-        try:
+        with suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 @asynccontextmanager
-async def serving(
-    *, bound: Bound = Bound(), path: Path | None = None, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Served]:
+async def serving(*, path: Path | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
     handler = Handler()
-    runner = data_runner(handler, bound)
+    runner = data_runner(handler)
     await runner.setup()
     if path:
         await web.UnixSite(runner, str(path)).start()
@@ -178,7 +173,7 @@ def test_who_does_not_read_fills_no_memory(run: Run) -> None:
             caller = await served.open()
             caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
             stuck, sent = 0, 0
-            while stuck < 50:
+            while stuck < 20:
                 before = caller.writer.transport.get_write_buffer_size()
                 if before < 1_000_000:
                     caller.send(GET * 1000)
@@ -230,9 +225,9 @@ def test_who_vanishes_while_it_is_decided_leaves_nothing(run: Run, sent: bytes, 
             await served.handler.arrived.wait()
             if ending == "reset":
                 caller.reset()
-                await served.empty()
             else:
                 await caller.close()
+            await asyncio.sleep(0.01)
             served.handler.release()
             await served.empty()
             await asyncio.sleep(0)
@@ -248,6 +243,7 @@ def test_who_vanishes_in_the_middle_of_many_answers_is_no_line_in_the_log(run: R
                 caller = await served.open()
                 caller.send(LATER + GET * 5000)
                 await served.handler.arrived.wait()
+                served.handler.arrived.clear()
                 caller.reset()
                 served.handler.release()
             await served.empty()
@@ -291,8 +287,7 @@ def test_told_to_stop_it_answers_who_has_asked_and_closes_who_has_not(run: Run) 
             asking.send(LATER)
             sending.send(POST_PART)
             assert await idle.answer() == b"/a"
-            while len(served.handler.peers) < 3:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(served.handler.peers) == 3, "all have asked")
             served.handler.serving = False
             stopping = asyncio.create_task(served.runner.cleanup())
             assert await idle.ended()
@@ -361,4 +356,8 @@ def test_over_tls_it_is_the_same(run: Run, tmp_path: Path) -> None:
 
 
 def _tls(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    raise NotImplementedError
+    authority = Authority(directory)
+    certificate, key = authority.certify("server", "127.0.0.1")
+    serving_with = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving_with.load_cert_chain(certificate, key)
+    return serving_with, ssl.create_default_context(cafile=str(authority.file))
