@@ -12,7 +12,7 @@ from sidecar.application.evaluator import RateLimitEvaluator
 from sidecar.application.explain import Explainer
 from sidecar.application.failure import WithoutStore
 from sidecar.application.known_clients import FileClient
-from sidecar.application.local import LocalCounters
+from sidecar.application.local import LocalCounters, Sharing
 from sidecar.application.readiness import Readiness
 from sidecar.application.searching import Searches
 from sidecar.application.store_watch import StoreWatch
@@ -85,7 +85,7 @@ class Sidecar:
         self._directory = ClientDirectory(control_store, self._publish, described)
         self.access = Access(metrics.admin_access_failed, AccessLog().failed)
         self.store_watch = StoreWatch(
-            control_store, self._directory, self.readiness, _StoreNews(metrics, local)
+            control_store, self._directory, self.readiness, _StoreNews(metrics, local.sharing)
         )
         self.front = Front(self._evaluator, self._rates, self.readiness, observers)
         self.reloader = Reloader(configuration, self.apply, metrics.config_reloaded)
@@ -142,17 +142,19 @@ class _StoreNews:
     """What is found out about the store goes into metrics, and the number of processes into their shares."""
 
     metrics: Metrics
-    local: LocalCounters
+    sharing: Sharing
 
     def store_reachable(self, reachable: bool) -> None:
         self.metrics.store_reachable(reachable)
+        if not reachable:
+            self.sharing.store_away()
 
     def store_evicts(self, evicts: bool) -> None:
         self.metrics.store_evicts(evicts)
 
     def live_processes(self, number: int) -> None:
-        self.local.processes = number
-        self.metrics.live_processes(number)
+        self.sharing.told(number)
+        self.metrics.live_processes(self.sharing.processes)
 
 
 def is_embedded(settings: Settings) -> bool:

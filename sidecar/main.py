@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from sidecar import event_loop
+from sidecar.application.tasks import end
 from sidecar.composition import Sidecar, is_embedded
 from sidecar.infrastructure.admin.api import admin_runner
 from sidecar.infrastructure.config.loading import Configuration
@@ -155,9 +156,7 @@ async def _watching(sidecar: Sidecar, reread: asyncio.Event) -> AsyncIterator[No
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
 
 
 async def _reread(reloader: Reloader, asked: asyncio.Event) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sidecar.application.ports import CounterStore, StoreUnavailable
+from sidecar.application.tasks import was_cancelled
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.identity import EVERYONE, fallback_to_address, is_fallback
 from sidecar.domain.request import RequestMetadata
@@ -102,7 +103,7 @@ class Census:
 
     async def run(self) -> None:
         """Tell the store, again and again, until cancelled."""
-        while True:
+        while not was_cancelled():
             await asyncio.sleep(INTERVAL_SECONDS)
             try:
                 await self.take()

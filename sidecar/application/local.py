@@ -14,6 +14,9 @@ from dataclasses import replace
 from sidecar.domain.counters import MemoryCounters, Room
 from sidecar.domain.decision import Check, Counted
 
+#: For so long the store has to name fewer processes before it is believed. One that came back without its data
+#: has heard of all again by then; one that comes and goes would else give each process the whole limit.
+SETTLE_SECONDS = 3.0
 #: What is kept, at the worst about 200 MB; beyond it those are forgotten that were charged longest ago.
 ROOM = Room(counters=100_000, numbers=4_000_000)
 
@@ -27,12 +30,36 @@ def steady_clock() -> Callable[[], int]:
     return lambda: (begun + time.monotonic_ns()) // 1000
 
 
-class LocalCounters:
-    """What this process admits for rules that are `local`; `processes` share each limit."""
+class Sharing:
+    """How many processes share each limit, by what the store says of them."""
 
-    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         #: As many as there were when the store was last there.
         self.processes = 1
+        self._clock = clock
+        #: Since when it names fewer, and the most that it has named since then.
+        self._fewer: tuple[float, int] | None = None
+
+    def told(self, number: int) -> None:
+        """What the store says now."""
+        if number >= self.processes:
+            self.processes, self._fewer = number, None
+            return
+        since, most = self._fewer or (self._clock(), 0)
+        self._fewer = since, max(most, number)
+        if self._clock() - since >= SETTLE_SECONDS:
+            self.processes, self._fewer = max(most, number), None
+
+    def store_away(self) -> None:
+        """What it said last may have been too early to be true."""
+        self._fewer = None
+
+
+class LocalCounters:
+    """What this process admits for rules that are `local`: its share of each limit."""
+
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        self.sharing = Sharing()
         self._clock = clock or steady_clock()
         self._counters = MemoryCounters(room=ROOM, coarse=True)
 
@@ -45,4 +72,4 @@ class LocalCounters:
         return replace(check, limit=self._share(check.limit), capacity=self._share(check.capacity))
 
     def _share(self, limit: int) -> int:
-        return max(1, limit // self.processes)
+        return max(1, limit // self.sharing.processes)

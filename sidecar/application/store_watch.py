@@ -13,6 +13,7 @@ from typing import Protocol
 from sidecar.application.clients import ClientDirectory
 from sidecar.application.ports import NO_EVICTION, ControlStore, StoreUnavailable
 from sidecar.application.readiness import Readiness
+from sidecar.application.tasks import end, was_cancelled
 
 #: So often that a change is in force everywhere within a second, even if nobody hears of it.
 INTERVAL_SECONDS = 0.8
@@ -50,17 +51,15 @@ class StoreWatch:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         listening = asyncio.create_task(self._listen(), name="announcements")
-        this = asyncio.current_task()
         try:
-            # A look may swallow the cancellation, but not that it was asked for.
-            while this is None or not this.cancelling():
+            while not was_cancelled():
                 self._announced.clear()
                 await self.look()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(INTERVAL_SECONDS):
                         await self._announced.wait()
         finally:
-            await _end(listening)
+            await end(listening)
 
     async def look(self) -> None:
         """One look; says so in the log when the store has come or gone."""
@@ -103,10 +102,3 @@ class StoreWatch:
             else:
                 _log.warning("the store is away", extra=details)
         self._news.store_reachable(reachable)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel it until it has ended: what waits with a timeout may swallow a cancellation (bpo-37658)."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=0.1)

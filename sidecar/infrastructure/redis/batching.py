@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sidecar.application.breaker import Breaker
 from sidecar.application.ports import StoreUnavailable
+from sidecar.application.tasks import was_cancelled
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.ruleset import MAX_CHECKS
 from sidecar.domain.values import per_request
@@ -145,7 +146,7 @@ class Lane:
 
     async def _find_out(self) -> None:
         """Asks until it answers in time; nobody's request does meanwhile."""
-        while self._breaker.open:
+        while self._breaker.open and not was_cancelled():
             try:
                 # Making a connection may take longer than an answer may.
                 async with asyncio.timeout(max(CONNECT_SECONDS, self._timeout_seconds)):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from sidecar.application import local as local_module
-from sidecar.application.local import LocalCounters, steady_clock
+from sidecar.application.local import LocalCounters, Sharing, steady_clock
 from sidecar.domain.algorithms import SECOND_US, Algorithm
 from sidecar.domain.counters import Room
 from sidecar.domain.decision import Check
@@ -44,7 +44,7 @@ def test_each_process_admits_its_share(
     local: LocalCounters, algorithm: Algorithm, limit: int, processes: int, share: int
 ) -> None:
     """The limit by the number of processes, rounded down, and at least one."""
-    local.processes = processes
+    local.sharing.processes = processes
     assert admitted(local, [check(rule(limit=limit, algorithm=algorithm))], 2 * limit + 2) == share
 
 
@@ -53,14 +53,14 @@ def test_together_they_admit_no_more_than_the_limit(processes: int) -> None:
     total = 0
     for _ in range(processes):
         one = LocalCounters(lambda: NOW_US)
-        one.processes = processes
+        one.sharing.processes = processes
         total += admitted(one, [check(rule(limit=20))], 30)
     assert 20 - processes < total <= 20
 
 
 def test_a_bucket_is_shared_with_its_refill(local: LocalCounters, clock: Clock) -> None:
     """A burst of 12 and 6 per minute, for three: 4 at once, then one each 30 seconds."""
-    local.processes = 3
+    local.sharing.processes = 3
     bucket = [check(rule(algorithm=Algorithm.TOKEN_BUCKET, limit=6, burst=12))]
     assert admitted(local, bucket, 10) == 4
     clock.now += 29 * SECOND_US
@@ -70,7 +70,7 @@ def test_a_bucket_is_shared_with_its_refill(local: LocalCounters, clock: Clock) 
 
 
 def test_the_numbers_are_those_of_the_share(local: LocalCounters) -> None:
-    local.processes = 4
+    local.sharing.processes = 4
     (shared,), counted = local.hit([check(rule(limit=10))], charge=True)
     assert (shared.limit, shared.capacity, counted.usages[0].used) == (2, 2, 1)
     assert counted.now_us == NOW_US
@@ -80,9 +80,9 @@ def test_processes_that_come_make_shares_smaller_and_keep_what_was_charged(local
     """Those that go make them larger again."""
     one = [check(rule(limit=10))]
     assert admitted(local, one, 6) == 6
-    local.processes = 2
+    local.sharing.processes = 2
     assert admitted(local, one, 6) == 0
-    local.processes = 1
+    local.sharing.processes = 1
     assert admitted(local, one, 6) == 4
 
 
@@ -144,7 +144,49 @@ def test_a_clock_that_is_corrected_changes_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_a_cost_above_the_share_never_fits(local: LocalCounters) -> None:
     """No waiting helps, and that is what is said."""
-    local.processes = 4
+    local.sharing.processes = 4
     expensive: Rule = rule(limit=10, cost=3)
     _, counted = local.hit([check(expensive)], charge=True)
     assert (counted.admitted, counted.usages[0].retry_us) == (False, None)
+
+
+@pytest.fixture
+def sharing(clock: Clock) -> Sharing:
+    """Of five processes, by a clock of seconds."""
+    clock.now = 0
+    told = Sharing(clock)
+    told.told(5)
+    return told
+
+
+def test_more_processes_are_believed_at_once(sharing: Sharing) -> None:
+    """Too many only make shares smaller."""
+    sharing.told(6)
+    assert sharing.processes == 6
+
+
+def test_fewer_processes_are_believed_after_a_while(sharing: Sharing, clock: Clock) -> None:
+    """The most that were named meanwhile, since some are heard of later than others."""
+    for clock.now, number in enumerate((1, 3, 2)):
+        sharing.told(number)
+        assert sharing.processes == 5
+    clock.now = 3
+    sharing.told(2)
+    assert sharing.processes == 3
+
+
+def test_a_store_that_comes_and_goes_without_its_data_gives_nobody_a_larger_share(
+    sharing: Sharing, clock: Clock
+) -> None:
+    """Each time it knows only who has asked it since then."""
+    for clock.now in range(10):
+        sharing.told(1)
+        sharing.store_away()
+    assert sharing.processes == 5
+
+
+def test_as_many_as_before_begins_the_while_anew(sharing: Sharing, clock: Clock) -> None:
+    """Only an uninterrupted while counts."""
+    for clock.now, number in enumerate((4, 4, 5, 4, 4)):
+        sharing.told(number)
+    assert sharing.processes == 5

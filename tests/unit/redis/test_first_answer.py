@@ -57,7 +57,8 @@ async def test_one_that_hangs_holds_up_nobody(asked: list[str], monkeypatch: pyt
 async def test_nobody_knows(asked: list[str]) -> None:
     """Whether they were asked or there is nobody."""
     assert await first_answer([knows(asked, None), knows(asked, None)]) is None
-    assert await first_answer([]) is None
+    nobody: list[Ask] = []
+    assert await first_answer(nobody) is None
 
 
 async def test_who_does_not_wait_for_the_end_leaves_nothing_behind(
