@@ -35,8 +35,22 @@ exit codes:
 """
 
 
+#: What a shell says of a program that SIGPIPE has ended.
+_NOBODY_READS = 128 + 13
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Messages for people go to stderr."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            print(end="", flush=True)  # here, where it can still be told that nobody reads it
+    except BrokenPipeError:
+        return _unread()
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
@@ -103,6 +117,15 @@ def _schema(options: argparse.Namespace) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     return demo.run(options.env_file)
+
+
+def _unread() -> int:
+    """As after `| head`: no error. What is still to be written goes nowhere, or Python would tell of it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    return _NOBODY_READS
 
 
 def _fail(code: int, *messages: str) -> int:

@@ -147,6 +147,14 @@ def ask(port: int, method: str, target: str, headers: Headers = (), body: bytes 
         return connection.ask(method, target, headers, body)
 
 
+def without_host(port: int, target: str, headers: Mapping[str, str]) -> Reply:
+    """One GET of HTTP/1.0, which needs no `Host`."""
+    lines = [f"GET {target} HTTP/1.0", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    with Connection(port) as connection:
+        connection.send("\r\n".join(lines).encode("latin-1"))
+        return connection.answer()
+
+
 @contextmanager
 def connections(port: int, number: int) -> Iterator[list[Connection]]:
     """Several connections at once, all closed at the end."""

@@ -53,8 +53,7 @@ class RateLimitEvaluator:
             return
         if not_known_yet(checks, self._rule_set):
             checks = self._without_store.decide(())
-        self._observer.decided(request, checks)
-        then(checks)
+        self._tell(request, checks, then)
 
     async def evaluate(self, request: RequestMetadata) -> Decision:
         """The same for callers that wait."""
@@ -64,8 +63,7 @@ class RateLimitEvaluator:
 
     def _count(self, checks: list[Check], request: RequestMetadata, then: Callable[[Decision], None]) -> None:
         if refused := self._recent.find(checks):
-            self._observer.decided(request, refused)
-            then(refused)
+            self._tell(request, refused, then)
             return
         charge, asked = request.cost > 0, self._recent.before_asking()
 
@@ -82,7 +80,13 @@ class RateLimitEvaluator:
             except Exception:  # whatever it is, the request waits for a decision
                 _log.exception("a request could not be counted")
                 decision = self._without_store.decide(checks, charge=charge)
-            self._observer.decided(request, decision)
-            then(decision)
+            self._tell(request, decision, then)
 
         ensure_future(self._counters.hit(checks, charge=charge)).add_done_callback(answered)
+
+    def _tell(self, request: RequestMetadata, decision: Decision, then: Callable[[Decision], None]) -> None:
+        try:
+            self._observer.decided(request, decision)
+        except Exception:
+            _log.exception("a decision could not be counted or logged")
+        then(decision)

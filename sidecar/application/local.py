@@ -14,8 +14,8 @@ from dataclasses import replace
 from sidecar.domain.counters import MemoryCounters, Room
 from sidecar.domain.decision import Check, Counted
 
-#: For so long the store has to name fewer processes before it is believed. One that came back without its data
-#: has heard of all again by then; one that comes and goes would else give each process the whole limit.
+#: For so long the store has to name fewer processes before it is believed. One that came back without its
+#: data has heard of all again by then; one that comes and goes would else give each process the whole limit.
 SETTLE_SECONDS = 3.0
 #: What is kept, at the worst about 200 MB; beyond it those are forgotten that were charged longest ago.
 ROOM = Room(counters=100_000, numbers=4_000_000)

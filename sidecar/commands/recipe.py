@@ -111,8 +111,8 @@ def _recipe(options: argparse.Namespace, configuration: Configuration) -> Recipe
     needs = ProxyNeeds(settings, configuration.clients)
     fail_open = options.fail_open
     recipe = Recipe(
-        listen=_address(options.listen, "--listen"),
-        app=_address(options.app, "--app"),
+        listen=_host_port(options.listen, "--listen"),
+        app=_host_port(options.app, "--app"),
         sidecar=_address(options.sidecar or _reachable(settings.listen.authz_endpoint), "--sidecar"),
         client=options.client,
         fail_open=needs.denies is None if fail_open is None else fail_open,
@@ -143,6 +143,17 @@ def _address(text: str, option: str) -> str:
         return str(Endpoint.parse(text))
     except ValueError as error:
         raise CannotRender(f"argument {option}: {error}") from None
+
+
+def _host_port(text: str, option: str) -> str:
+    """Where a socket has no place, and a port that is chosen later could not be told to anybody."""
+    try:
+        endpoint = Endpoint.parse(text)
+    except ValueError:
+        endpoint = Endpoint()
+    if not endpoint.port:
+        raise CannotRender(f"argument {option}: expected host:port or [::1]:port, got {text!r}")
+    return str(endpoint)
 
 
 def _with_secret(name: str, recipe: Recipe) -> set[str]:

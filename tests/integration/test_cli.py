@@ -134,6 +134,28 @@ def test_schema_is_a_json_schema_of_the_whole_file(tmp_path: Path) -> None:
     assert {"store", "listen", "clients", "admin"} <= schema["properties"].keys()
 
 
+@pytest.mark.parametrize("arguments", [["schema"], ["recipe", "nginx"], ["check", "my.yaml"]])
+def test_a_reader_that_has_gone_ends_a_command_quietly(
+    file: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    """As after `| head`: no stack trace, and the exit code of a program that wrote to nobody."""
+    file.write_text(GOOD)
+    (tmp_path / "sidecar.yaml").write_text(GOOD)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as nobody:
+        done = subprocess.run(
+            command(*arguments),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_version_and_help_are_answers(tmp_path: Path) -> None:
     """With exit code 0, on stdout."""
     version = run("--version", directory=tmp_path)

@@ -173,9 +173,16 @@ def test_what_a_proxy_cannot_do_is_said_beside_its_recipe(file: Path, say: Say) 
         ),
         (
             ["envoy", "--listen", "80"],
-            "argument --listen: expected host:port, [::1]:port or unix:/path, got '80'",
+            "argument --listen: expected host:port or [::1]:port, got '80'",
         ),
-        (["envoy", "--app", "unix:/run/app"], "an address is host:port, got 'unix:/run/app'"),
+        (
+            ["envoy", "--listen", "127.0.0.1:0"],
+            "argument --listen: expected host:port or [::1]:port, got '127.0.0.1:0'",
+        ),
+        (
+            ["envoy", "--app", "unix:/run/app"],
+            "argument --app: expected host:port or [::1]:port, got 'unix:/run/app'",
+        ),
         (
             ["traefik", "--sidecar", "unix:/run/s"],
             "traefik cannot ask at a Unix socket, and the sidecar is at unix:/run/s: "

@@ -8,6 +8,7 @@ import pytest
 
 from tests.parts import StoreServer, until
 from tests.sidecar_process import SidecarProcess
+from tests.topologies import ask
 
 RULE = {"route": "/*", "identifier_type": "none", "limit": 5, "window_seconds": 3600}
 CONFIG: dict[str, Any] = {
@@ -105,3 +106,11 @@ async def test_a_sidecar_that_starts_without_its_store_serves_and_counts_later(
         sidecar.stop()
     finally:
         sidecar.kill()
+
+
+def test_a_patience_of_more_than_a_second_is_kept(store: StoreServer, tmp_path: Path) -> None:
+    """`timeout_ms` is what a decision may wait, whatever else is given up sooner."""
+    with SidecarProcess(tmp_path, {**CONFIG, "store": {"url": store.url, "timeout_ms": 30_000}}) as sidecar:
+        sidecar.ask("GET", "/authz/x")
+        ask(store, "CLIENT", "PAUSE", 1200)
+        assert sidecar.ask("GET", "/authz/x").headers["x-ratelimit-remaining"] == "3"

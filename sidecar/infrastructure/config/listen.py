@@ -17,8 +17,12 @@ from sidecar.infrastructure.validation import Strict
 NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"  # RFC 9110
 HeaderName = Annotated[str, StringConstraints(pattern=NAME, to_lower=True)]
 
-#: Shorter ones can be guessed.
-MIN_SECRET = 16
+#: Shorter secrets can be guessed; longer ones are more than proxies take for a header.
+MIN_SECRET, MAX_SECRET = 16, 1024
+#: Headers that are read for what they say themselves, whatever else is configured.
+READ_ALWAYS = {"host", "cookie", "user-agent", "expect", "content-length", "transfer-encoding", "connection"}
+READ_ALWAYS |= {f"x-original-{what}" for what in ("method", "uri", "url")}
+READ_ALWAYS |= {f"x-forwarded-{what}" for what in ("for", "method", "uri", "host")} | {"x-request-id"}
 #: What may stand in `trusted_peers` beside networks.
 LOOPBACK, PRIVATE = "loopback", "private"
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
@@ -93,6 +97,8 @@ def _check_secret(secret: str) -> str:
         raise ValueError(
             f"expected at least {MIN_SECRET} printable ASCII characters, as a header carries them"
         )
+    if len(secret) > MAX_SECRET:
+        raise ValueError(f"expected at most {MAX_SECRET} characters")
     return secret
 
 
@@ -104,10 +110,18 @@ def _check_apis(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _check_address_header(name: str) -> str:
+    """X-Forwarded-For alone holds addresses, and is warned of (`port_advice`)."""
+    if name in READ_ALWAYS - {"x-forwarded-for"}:
+        raise ValueError(f"{name!r} is read for something else")
+    return name
+
+
 FilePath = Annotated[str, StringConstraints(min_length=1)]
 WrittenNetwork = Annotated[str, AfterValidator(_check_network)]
 Peers = Annotated[str, AfterValidator(_check_peers)]
-Secret = Annotated[str, AfterValidator(_check_secret), Field(min_length=MIN_SECRET)]
+Secret = Annotated[str, AfterValidator(_check_secret), Field(min_length=MIN_SECRET, max_length=MAX_SECRET)]
+AddressHeader = Annotated[HeaderName, AfterValidator(_check_address_header)]
 Secrets = Annotated[tuple[Secret, ...], Field(min_length=1)]
 
 
@@ -203,7 +217,7 @@ class Listen(Strict):
 class AddressOf(Strict):
     """Where an address is found."""
 
-    header: HeaderName | None = Field(
+    header: AddressHeader | None = Field(
         default="x-client-ip",
         description="A header with the address alone, that the proxy overwrites; null: X-Forwarded-For only.",
     )

@@ -103,6 +103,8 @@ def _dropped_names(settings: Settings) -> Told:
         ("client_header",): settings.client_header,
         ("listen", "secret_header"): settings.listen.secret_header,
     }
+    for dialect, own in settings.client_ip.dialects.items():
+        named["client_ip", "dialects", dialect, "header"] = own.header
     for location, name in named.items():
         if name and "_" in name:
             yield location, f"most proxies drop headers with an underscore, as {name!r}: write '-'"

@@ -20,15 +20,11 @@ from sidecar.domain.algorithms import MAX_SLIDING_WINDOW_LIMIT
 from sidecar.domain.errors import InvalidValue
 from sidecar.domain.rule import YEAR_SECONDS, Client, Enforcement, OnMissing, OnUnavailable
 from sidecar.infrastructure.config.admin import Admin
-from sidecar.infrastructure.config.listen import NAME, ClientIp, HeaderName, Listen
+from sidecar.infrastructure.config.listen import NAME, READ_ALWAYS, ClientIp, HeaderName, Listen
 from sidecar.infrastructure.config.store_url import STORES, check_store_url
 from sidecar.infrastructure.validation import Strict
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-#: Headers that are read whatever the configuration says.
-_READ_ALWAYS = {"host", "cookie", "user-agent", "expect", "content-length", "transfer-encoding", "connection"}
-_READ_ALWAYS |= {f"x-original-{what}" for what in ("method", "uri", "url")}
-_READ_ALWAYS |= {f"x-forwarded-{what}" for what in ("for", "method", "uri", "host")} | {"x-request-id"}
 CookieName = Annotated[str, StringConstraints(pattern=NAME)]
 
 
@@ -168,7 +164,7 @@ class Settings(Strict):
         ip, identity = self.client_ip, self.identity
         read = {each.header for each in (ip, *ip.dialects.values())} | {self.client_header}
         read |= {identity.session_header, identity.user_header, identity.jwt_payload_header}
-        if (name := self.listen.secret_header) in read | _READ_ALWAYS:
+        if (name := self.listen.secret_header) in read | READ_ALWAYS:
             raise InvalidValue([("listen.secret_header", f"{name!r} is read for something else")])
         return self
 

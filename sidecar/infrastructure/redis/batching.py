@@ -26,6 +26,8 @@ MAX_CALLS = 4
 MAX_WAITING = 4096
 #: How often a server that is away is asked whether it is back.
 PROBE_SECONDS = 0.2
+#: For so long after it was back a server that is away again is not asked at once.
+CALM_SECONDS = 1.0
 CONNECT_SECONDS = 1.0
 _log = logging.getLogger("sidecar.store")
 
@@ -67,6 +69,8 @@ class Lane:
         #: The client of the last request: its counters are on this server.
         self._tag = ""
         self._probing: asyncio.Task[None] | None = None
+        #: By the loop's clock.
+        self._back_since = -CALM_SECONDS
 
     def hit(self, slot: int | None, checks: Sequence[Check], *, charge: bool) -> asyncio.Future[Counted]:
         answer: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
@@ -140,12 +144,20 @@ class Lane:
 
     def _turned(self, is_open: bool) -> None:
         self._on_breaker(is_open)
+        if not is_open:
+            self._back_since = asyncio.get_running_loop().time()
         # One that sleeps since the breaker was open before goes on by itself.
         if is_open and (self._probing is None or self._probing.done()):
             self._probing = asyncio.create_task(self._find_out(), name="store probe")
 
     async def _find_out(self) -> None:
-        """Asks until it answers in time; nobody's request does meanwhile."""
+        """Asks until it answers in time; nobody's request does meanwhile.
+
+        One that was back only just is given a moment: it answers some in time and others not, and would come
+        and go with every probe.
+        """
+        if asyncio.get_running_loop().time() - self._back_since < CALM_SECONDS:
+            await asyncio.sleep(PROBE_SECONDS)
         while self._breaker.open and not was_cancelled():
             try:
                 # Making a connection may take longer than an answer may.

@@ -68,7 +68,9 @@ def test_who_names_no_browser_is_not_taken_for_haproxy(script: Script) -> None:
     assert b"user-agent: \r\n" in script.heads[0]
 
 
-@pytest.mark.parametrize("target", ["/a%2fb", "/a%2Fb", "/a%5Cb", "/a\\b", "/a#b", "/caf\xc3\xa9"])
+@pytest.mark.parametrize(
+    "target", ["/a%2fb", "/a%2Fb", "/a%5Cb", "/a\\b", "/a#b", "/caf\xc3\xa9", "/a\x7f", "/a?\x7f"]
+)
 def test_what_applications_read_in_two_ways_reaches_nobody(script: Script, target: str) -> None:
     reply = ask(PROXY_PORT, "GET", target)
     assert (reply.status, script.heads) == (400, [])

@@ -8,7 +8,8 @@ from sidecar.infrastructure.recipes import Recipe, render
 from tests.proxies.ingress_nginx import PROXIES, check_headers, manifest, without_snippets
 from tests.proxies.lab import BY_ADDRESS, CONFIG, LIMIT, LIMITED, Lab, a_session, by_address, merged
 from tests.proxies.matrix import FAIL_CLOSED, FAIL_OPEN, SCENARIOS, Place, Scenario, check
-from tests.proxies.process import DEPLOY
+from tests.proxies.process import DEPLOY, PROXY_PORT
+from tests.raw_http import without_host
 from tests.sidecar_process import SidecarProcess
 
 #: What an Ingress (`proxy-body-size`) and its controller (`large-client-header-buffers`) say for themselves.
@@ -84,6 +85,14 @@ def test_an_address_is_the_one_that_the_controller_saw(plain: SidecarProcess) ->
 def test_a_client_sees(laboratory: Lab, scenario: Scenario) -> None:
     """Status, headers, and whether its connection is kept."""
     check(laboratory, scenario)
+
+
+@opened
+def test_a_client_that_says_no_host_is_decided_like_any_other(laboratory: Lab) -> None:
+    """HTTP/1.0 does not ask for one; the rules are those of the default client."""
+    session = a_session()
+    statuses = [without_host(PROXY_PORT, LIMITED, session).status for _ in range(LIMIT + 1)]
+    assert statuses == [200] * LIMIT + [429]
 
 
 @opened

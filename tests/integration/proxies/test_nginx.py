@@ -141,6 +141,7 @@ def test_every_status_that_a_rule_may_have_reaches_the_client(nginx: Front) -> N
         (503, "the rate limiter cannot count requests at the moment"),
         (500, "the rate limiter cannot count requests at the moment"),
         (419, "requests of this kind are blocked"),
+        (400, "requests of this kind are blocked"),
     ],
 )
 def test_what_is_no_quota_says_so(nginx: Front, status: int, detail: str) -> None:
@@ -159,6 +160,7 @@ def test_an_answer_that_is_no_decision_lets_nothing_pass(nginx: Front, said: int
     nginx.sidecar.answers(said, {"Location": "/free"}, b"<html>")
     reply = nginx.ask()
     assert (reply.status, reply.json["status"]) == (status, status)
+    assert (reply.json["detail"] == "the request cannot be read") == (said == 400)
     assert "location" not in reply.headers
 
 

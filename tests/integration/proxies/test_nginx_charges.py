@@ -17,7 +17,7 @@ from tests.parts import free_port
 from tests.proxies.lab import CONFIG, HOUR, LIMIT, LIMITED, Backgrounds, Lab, a_session, lab
 from tests.proxies.nginx import PROXIES, run
 from tests.proxies.process import DEPLOY, PROXY_PORT
-from tests.raw_http import Reply, ask
+from tests.raw_http import Reply, ask, without_host
 
 LOCATION = "include ratelimit-location.conf;"
 LIMIT_OF_ALL = 1000
@@ -157,6 +157,14 @@ def test_a_request_is_charged_once(house: House, where: str, target: str, status
     charged = LIMIT_OF_ALL - 1 - remaining(ask(port, "GET", "/x", session))
     print(f"\n{house.laboratory.proxy.name}: {target}: {charged}")
     assert charged == 1
+
+
+def test_a_client_that_says_no_host_is_decided_like_any_other(house: House) -> None:
+    """HTTP/1.0 does not ask for one; the rules are those of the default client."""
+    session = a_session()
+    replies = [without_host(PROXY_PORT, LIMITED, session) for _ in range(LIMIT + 1)]
+    assert [reply.status for reply in replies] == [200] * LIMIT + [429]
+    assert replies[-1].headers["x-ratelimit-rule"] == "videos"
 
 
 def test_who_is_refused_by_others_gets_their_answer_and_no_charge(house: House) -> None:

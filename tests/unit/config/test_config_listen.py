@@ -58,6 +58,7 @@ UNFIT = "expected at least 16 printable ASCII characters, as a header carries th
         ("SUPERSECRET-of-the-próxy", f"listen.secret: {UNFIT}"),
         ('" SUPERSECRET-of-the-proxy"', f"listen.secret: {UNFIT}"),
         ('"SUPERSECRET\\nof-the-proxy"', f"listen.secret: {UNFIT}"),
+        ("SUPERSECRET" * 100, "listen.secret: expected at most 1024 characters"),
         ("[]", "listen.secret: expected at least 1 entries"),
         (f"[{SECRET}, SUPERSECRET]", f"listen.secret.1: {UNFIT}"),
         (f"[[{SECRET}]]", "listen.secret.0: expected a string"),
@@ -126,6 +127,25 @@ def test_a_secret_that_turns_out_empty_does_not_open_the_port(tmp_path: Path, wr
 def test_each_mistake_is_named_once(tmp_path: Path, text: str, problem: str) -> None:
     """With its place and what was expected."""
     assert problems(tmp_path, text) == [problem]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "Cookie", *(f"X-Original-{what}" for what in ("URI", "URL", "Method"))]
+    + [f"x-forwarded-{what}" for what in ("uri", "method", "host")],
+)
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("client_ip: {header: %s}", "client_ip.header"),
+        ("client_ip: {dialects: {nginx: {header: %s}}}", "client_ip.dialects.nginx.header"),
+    ],
+)
+def test_an_address_is_in_no_header_that_says_something_else(
+    tmp_path: Path, text: str, where: str, name: str
+) -> None:
+    """No address could ever be read there."""
+    assert problems(tmp_path, text % name) == [f"{where}: {name.lower()!r} is read for something else"]
 
 
 RULE = "{route: /*, identifier_type: none, limit: 1, window_seconds: 1, response: %s}"

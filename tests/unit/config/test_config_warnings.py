@@ -235,6 +235,11 @@ ALL_CLIENTS = f"default_client: a\nclients:\n- id: a\n  rules: [{ALL}]\n"
             "identity.user_header: most proxies drop headers with an underscore, as 'x_user': write '-'",
         ),
         (
+            "client_ip: {dialects: {nginx: {header: real_ip}}}",
+            "client_ip.dialects.nginx.header: most proxies drop headers with an underscore, as 'real_ip': "
+            "write '-'",
+        ),
+        (
             "response: {legacy_headers: false}",
             "response.legacy_headers: with ietf_headers off too, no caller is told how much is left",
         ),
