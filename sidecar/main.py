@@ -30,8 +30,6 @@ from sidecar.reloading import Reloader
 GIVE_UP_SECONDS = 1.0
 #: Those who look at counters share these, however many they are.
 LOOKING_CONNECTIONS = 4
-#: How long the ports stay open after the sidecar was told to stop, so that proxies notice.
-LEAVING_SECONDS = 0.5
 #: People, dashboards and Prometheus need a few.
 ADMIN_CONNECTIONS = 128
 _log = logging.getLogger("sidecar")
@@ -82,7 +80,7 @@ async def serve(
         sidecar.readiness.serving = False
         _log.info("stopping; accepted requests are answered first")
         # Answers close their connections from now on; requests that are already on them still come in.
-        await asyncio.sleep(LEAVING_SECONDS)
+        await asyncio.sleep(settings.listen.leave_seconds)
 
 
 def _bounds(settings: Settings, sidecar: Sidecar) -> tuple[Bound, Bound]:

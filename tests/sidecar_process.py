@@ -177,7 +177,8 @@ def _completed(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     authz = free_port()
     while (admin := free_port()) == authz:
         pass
-    listen = {"authz": f"127.0.0.1:{authz}", "admin": f"127.0.0.1:{admin}"}
+    # Only tests that stop one under load need it to leave slowly.
+    listen = {"authz": f"127.0.0.1:{authz}", "admin": f"127.0.0.1:{admin}", "leave_seconds": 0}
     return {
         **config,
         "admin": {"keys": keys} | config.get("admin", {}),

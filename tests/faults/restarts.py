@@ -32,11 +32,15 @@ def config(limit: int) -> dict[str, Any]:
     }
 
 
+#: As by default, which other tests do without.
+LEAVING = {"listen": {"leave_seconds": 0.5}}
+
+
 async def rolling(directory: Path, *, limit: int, per_second: float, rounds: int = 1) -> Answered:
     """Each replica is restarted in its turn; then it goes on until the limit is used up."""
     with (
         StoreServer(require("valkey")) as store,
-        replicas(directory, config(limit), [store.url] * REPLICAS) as sidecars,
+        replicas(directory, {**config(limit), **LEAVING}, [store.url] * REPLICAS) as sidecars,
     ):
         load = Roaming([each.port for each in sidecars], request("GET", "/authz/x"), per_second=per_second)
         async with load:
@@ -56,7 +60,7 @@ async def draining(
 ) -> tuple[Answered, float]:
     """Restarts behind an Envoy that asks nobody else, and for how many seconds nobody was there."""
     require_free(ENVOY_PORT, SIDECAR_PORT, APP_PORT)
-    listening = {**config(10**9), "listen": {"authz": f"127.0.0.1:{SIDECAR_PORT}"}}
+    listening = {**config(10**9), "listen": {"authz": f"127.0.0.1:{SIDECAR_PORT}", **LEAVING["listen"]}}
     away = 0.0
     sidecar = SidecarProcess(directory, listening)
     with application(), sidecar, envoy(require("envoy"), directory):

@@ -206,7 +206,9 @@ def test_metrics_show_one_client_for_all_users(sidecar: SidecarProcess, user: st
     for _ in range(11):
         check(sidecar, user)
     page = sidecar.admin("GET", "/metrics", key=None).body.decode()
-    rates = [line for line in page.splitlines() if 'client="/rate"' in line]
+    rates = [
+        line for line in page.splitlines() if line.startswith('rate_limit_requests_total{client="/rate"')
+    ]
     assert {line.partition("{")[2].partition("}")[0] for line in rates} == {
         'client="/rate",reason="allowed",result="allowed",rule="check"',
         'client="/rate",reason="quota_exceeded",result="rejected",rule="check"',
@@ -230,7 +232,7 @@ def test_while_the_store_is_away_the_answer_is_the_configured_one(
 ) -> None:
     """Without invented numbers, never 429; a reset says that it could not."""
     with StoreServer(valkey_binary) as store:
-        config = {"store": {"url": store.url, "on_unavailable": on_unavailable}}
+        config = {"store": {"url": store.url, "on_unavailable": on_unavailable, "timeout_ms": 300}}
         with SidecarProcess(tmp_path, config) as sidecar:
             assert check(sidecar, user).status == 200
             store.stop()

@@ -39,7 +39,8 @@ def config(**more: Any) -> dict[str, Any]:
     edited = {"id": "edited", "route": "/*", **RULE}
     # What the API has changed stands above the file: of a client that no test edits there.
     clients = [{"id": "c", "rules": rules}, {"id": "api", "hosts": ["api.example"], "rules": [edited]}]
-    return {"workers": WORKERS, "default_client": "c", "clients": clients, **more}
+    listen = {"leave_seconds": 0.5}
+    return {"workers": WORKERS, "listen": listen, "default_client": "c", "clients": clients, **more}
 
 
 def started(folder: Path) -> SidecarProcess:

@@ -7,10 +7,10 @@ import jsonschema_rs
 import pytest
 
 from sidecar.infrastructure.admin.api import DRAIN_SECONDS as ADMIN_DRAIN_SECONDS
+from sidecar.infrastructure.config.listen import Listen
 from sidecar.infrastructure.config.loading import Configuration, load
 from sidecar.infrastructure.http.server import DRAIN_SECONDS
 from sidecar.infrastructure.recipes import Recipe, render
-from sidecar.main import LEAVING_SECONDS
 from tests.envoy_process import APP_PORT, ENVOY_PORT, SIDECAR_PORT
 from tests.manifests import (
     FILES,
@@ -184,7 +184,7 @@ def test_the_pod_is_given_the_time_that_draining_takes(name: str) -> None:
         for container in containers(text)
         if "lifecycle" in container
     )
-    needed = sleep + LEAVING_SECONDS + DRAIN_SECONDS + ADMIN_DRAIN_SECONDS
+    needed = sleep + Listen().leave_seconds + DRAIN_SECONDS + ADMIN_DRAIN_SECONDS
     assert pod(text)["terminationGracePeriodSeconds"] > needed
 
 

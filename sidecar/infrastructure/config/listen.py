@@ -177,6 +177,12 @@ class Listen(Strict):
         default=("proxy", "evaluate", "rate"),
         description="What the data port serves; beside it always /health and /ready.",
     )
+    leave_seconds: float = Field(
+        default=0.5,
+        ge=0,
+        le=300,
+        description="How long the ports stay open after SIGTERM, not ready any more, so that proxies notice.",
+    )
     max_connections: int = Field(
         default=4096,
         ge=16,
