@@ -80,7 +80,7 @@ async def serve(
         sidecar.readiness.serving = False
         _log.info("stopping; accepted requests are answered first")
         # Answers close their connections from now on; requests that are already on them still come in.
-        await asyncio.sleep(settings.listen.leave_seconds)
+        await asyncio.sleep(sidecar.reloader.configuration.settings.listen.leave_seconds)
 
 
 def _bounds(settings: Settings, sidecar: Sidecar) -> tuple[Bound, Bound]:

@@ -29,7 +29,7 @@ LOOK_MS = 1000
 NEED_RESTART = ("store", "listen", "workers", "log_level", "app_env")
 TAKEN_OVER = {
     "store": ("on_unavailable", "identifiers_alarm"),
-    "listen": ("trusted_peers", "secret", "secret_header", "apis"),
+    "listen": ("trusted_peers", "secret", "secret_header", "apis", "leave_seconds"),
 }
 _log = logging.getLogger("sidecar.config")
 
