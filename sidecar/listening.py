@@ -28,8 +28,6 @@ RESERVED_FILES = 512
 
 #: What whoever has connected at the last moment has for a request.
 LAST_SECONDS = 0.1
-#: TLS is ended by a word of each side, which comes after the connection was closed here.
-GOODBYE_SECONDS = 0.1
 
 
 class CannotListen(Exception):

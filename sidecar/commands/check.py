@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from sidecar.commands.files import load_and_warn, say
+from sidecar.composition import is_embedded
 from sidecar.infrastructure.config.envoy.check import check_envoy
 from sidecar.infrastructure.config.envoy.part import Severity
 from sidecar.infrastructure.config.envoy.service import MARGIN_MS
@@ -69,7 +70,7 @@ def _check_envoy(file: Path, configuration: Configuration) -> int:
 def _check_store(file: Path, configuration: Configuration) -> bool:
     """Says all findings; returns whether none of them is an error."""
     store = configuration.settings.store
-    if store.url.startswith("embedded:"):
+    if is_embedded(configuration.settings):
         print(f"{file}: the store is embedded: `sidecar serve` starts it, there is nothing to connect to")
         return True
 

@@ -15,6 +15,11 @@ class InvalidValue(ValueError):
         super().__init__("; ".join(f"{field}: {message}" for field, message in self.problems))
 
 
+def about(description: str, **bounds: int) -> dict[str, Any]:
+    """The `metadata` of a dataclass's field: what it is for, and its `ge` and `le`."""
+    return {"description": description, **bounds}
+
+
 def out_of_bounds(value: Any) -> Iterable[tuple[str, str]]:
     """Problems of a dataclass instance against the `ge` and `le` in its fields' metadata.
 

@@ -3,19 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from sidecar.domain.errors import InvalidValue, out_of_bounds
+from sidecar.domain.errors import InvalidValue, about, out_of_bounds
 
 MAX_BODY = 4096
 MAX_CONTENT_TYPE = 128
 _TCHARS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 #: RFC 9110 8.3.1. A parameter ends at its semicolon, so that there is one way to read it.
 MEDIA_TYPE = rf"{_TCHARS}/{_TCHARS}(?:; ?{_TCHARS}=(?:{_TCHARS}|\"[ !#-\[\]-~]*\"))*"
-
-
-def _about(description: str, **bounds: int) -> dict[str, Any]:
-    return {"description": description, **bounds}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +22,13 @@ class Refusal:
 
     status: int | None = field(
         default=None,
-        metadata=_about("400 to 499; left out: 429, and 403 of a block rule.", ge=400, le=499),
+        metadata=about("400 to 499; left out: 429, and 403 of a block rule.", ge=400, le=499),
     )
     body: str | None = field(
-        default=None, metadata=_about(f"At most {MAX_BODY} characters; left out: problem+json.")
+        default=None, metadata=about(f"At most {MAX_BODY} characters; left out: problem+json.")
     )
     content_type: str | None = field(
-        default=None, metadata=_about("Of the body; left out: text/plain; charset=utf-8.")
+        default=None, metadata=about("Of the body; left out: text/plain; charset=utf-8.")
     )
 
     def __post_init__(self) -> None:

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
 
 from sidecar.domain.algorithms import MAX_INTEGER, SECOND_US, Algorithm, Terms, problems
-from sidecar.domain.errors import InvalidValue, out_of_bounds
+from sidecar.domain.errors import InvalidValue, about, out_of_bounds
 from sidecar.domain.identity import (
     canonical_network,
     check_identifier_type,
@@ -76,10 +75,6 @@ def _generation(*what: object) -> str:
     return hashlib.blake2s(json.dumps(what).encode(), digest_size=4).hexdigest()
 
 
-def _about(description: str, **bounds: int) -> dict[str, Any]:
-    return {"description": description, **bounds}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A route, a method, an identifier type, an algorithm, a limit and a window; the API says *policy*.
@@ -87,52 +82,52 @@ class Rule:
     Raises `InvalidValue` naming every wrong field.
     """
 
-    id: str = field(default="", metadata=_about("Derived from what the rule counts where it is left out."))
-    route: str = field(metadata=_about("/exact, /with/{segments}, /prefix/* or /pre*."))
-    method: str | tuple[str, ...] = field(default="*", metadata=_about("One method, several, or * for all."))
-    mode: Mode = field(default=Mode.ENFORCE, metadata=_about("What the rule does when it matches."))
+    id: str = field(default="", metadata=about("Derived from what the rule counts where it is left out."))
+    route: str = field(metadata=about("/exact, /with/{segments}, /prefix/* or /pre*."))
+    method: str | tuple[str, ...] = field(default="*", metadata=about("One method, several, or * for all."))
+    mode: Mode = field(default=Mode.ENFORCE, metadata=about("What the rule does when it matches."))
     identifier_type: str | tuple[str, ...] | None = field(
         default=None,
-        metadata=_about(
+        metadata=about(
             "Who is counted: none, session_id, ip_user_agent, ip, user_id, header:NAME, cookie:NAME, "
             "path:NAME, jwt_claim:NAME, or a list of these for a combined key."
         ),
     )
     algorithm: Algorithm = field(
-        default=Algorithm.SLIDING_WINDOW, metadata=_about("How requests are counted.")
+        default=Algorithm.SLIDING_WINDOW, metadata=about("How requests are counted.")
     )
     limit: int | None = field(
-        default=None, metadata=_about("Units admitted per window.", ge=1, le=MAX_INTEGER)
+        default=None, metadata=about("Units admitted per window.", ge=1, le=MAX_INTEGER)
     )
     window_seconds: int | None = field(
-        default=None, metadata=_about("The window's length in seconds.", ge=1, le=YEAR_SECONDS)
+        default=None, metadata=about("The window's length in seconds.", ge=1, le=YEAR_SECONDS)
     )
     burst: int | None = field(
         default=None,
-        metadata=_about("What a token_bucket holds; the limit if left out.", ge=1, le=MAX_INTEGER),
+        metadata=about("What a token_bucket holds; the limit if left out.", ge=1, le=MAX_INTEGER),
     )
-    cost: int = field(default=1, metadata=_about("Units that one request uses.", ge=1, le=MAX_INTEGER))
-    final: bool = field(default=False, metadata=_about("Leaves out every less specific rule."))
+    cost: int = field(default=1, metadata=about("Units that one request uses.", ge=1, le=MAX_INTEGER))
+    final: bool = field(default=False, metadata=about("Leaves out every less specific rule."))
     on_missing: OnMissing | None = field(
-        default=None, metadata=_about("Who is counted when the identifier is missing.")
+        default=None, metadata=about("Who is counted when the identifier is missing.")
     )
     on_unavailable: OnUnavailable | None = field(
-        default=None, metadata=_about("The answer while the store is away.")
+        default=None, metadata=about("The answer while the store is away.")
     )
     max_identifiers: int | None = field(
         default=None,
-        metadata=_about(
+        metadata=about(
             "While about so many identifiers have counters, a new one is counted by its address instead.",
             ge=1,
             le=MAX_INTEGER,
         ),
     )
     response: Refusal | None = field(
-        default=None, metadata=_about("Status, body and content type of its refusals, where they differ.")
+        default=None, metadata=about("Status, body and content type of its refusals, where they differ.")
     )
     overrides: Mapping[str, int | str] = field(
         default_factory=dict,
-        metadata=_about("Identifier to its own limit, or to 'block', or to 'unlimited'."),
+        metadata=about("Identifier to its own limit, or to 'block', or to 'unlimited'."),
     )
 
     def __post_init__(self) -> None:
@@ -238,19 +233,19 @@ class Rule:
 class Client:
     """A tenant or service that owns rules. Raises `InvalidValue` naming every wrong field."""
 
-    id: str = field(metadata=_about("1 to 64 characters of A-Z a-z 0-9 . _ -"))
-    name: str = field(default="", metadata=_about("For people."))
+    id: str = field(metadata=about("1 to 64 characters of A-Z a-z 0-9 . _ -"))
+    name: str = field(default="", metadata=about("For people."))
     hosts: tuple[str, ...] = field(
-        default=(), metadata=_about("Hosts whose requests are this client's: exact, or *.example.com.")
+        default=(), metadata=about("Hosts whose requests are this client's: exact, or *.example.com.")
     )
     exempt_ips: tuple[str, ...] = field(
-        default=(), metadata=_about("Addresses or CIDR networks that are never limited.")
+        default=(), metadata=about("Addresses or CIDR networks that are never limited.")
     )
     enforcement: Enforcement = field(
         default=Enforcement.ON,
-        metadata=_about("on, shadow or off; the global setting can only weaken it."),
+        metadata=about("on, shadow or off; the global setting can only weaken it."),
     )
-    rules: tuple[Rule, ...] = field(default=(), metadata=_about("All matching rules apply."))
+    rules: tuple[Rule, ...] = field(default=(), metadata=about("All matching rules apply."))
 
     def __post_init__(self) -> None:
         rules = tuple(rule if rule.id else self._with_derived_id(rule) for rule in self.rules)

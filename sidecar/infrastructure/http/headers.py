@@ -1,14 +1,11 @@
-"""The numbers of a decision as callers see them: whole seconds, rounded up once, here.
-
-Up, because waiting that long must be enough; Envoy and most clients read nothing but integers.
-"""
+"""The numbers of a decision as callers see them, in the headers that the configuration asks for."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sidecar.domain.algorithms import SECOND_US
 from sidecar.domain.decision import Decision, Reason, RuleState
 from sidecar.infrastructure.http.ietf import ietf_headers
+from sidecar.infrastructure.http.rounding import seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +22,6 @@ class ResponseOptions:
     ietf_headers: bool = False
     #: Tells a front Envoy that the 429 is a limiter's, so that it does not try again.
     envoy_ratelimited: bool = False
-
-
-def seconds(microseconds: int) -> int:
-    return -(-microseconds // SECOND_US)
 
 
 def rate_limit_headers(decision: Decision, options: ResponseOptions) -> dict[str, str]:

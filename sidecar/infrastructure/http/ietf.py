@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import http_sf
 from http_sf.types import BareItemType, ItemType
 
-from sidecar.domain.algorithms import SECOND_US
 from sidecar.domain.decision import Decision, RuleState
+from sidecar.infrastructure.http.rounding import seconds
 
 #: All headers of an answer stay under 4 KiB, and a request may meet 64 rules with ids of 64 characters.
 MAX_LENGTH = 1400
@@ -41,7 +41,7 @@ def _limit(state: RuleState) -> ItemType:
     """`t` is left out where nothing is used: no more will ever be there."""
     numbers: dict[str, BareItemType] = {"r": _bounded(state.remaining)}
     if state.usage.reset_us:
-        numbers["t"] = -(-state.usage.reset_us // SECOND_US)
+        numbers["t"] = seconds(state.usage.reset_us)
     return state.check.rule.id, numbers
 
 

@@ -27,6 +27,7 @@ from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
 from sidecar.infrastructure.redis.counters import LAYOUT
+from sidecar.infrastructure.redis.wire import text as as_text
 from sidecar.infrastructure.validation import dump, reader
 
 AUDIT_ENTRIES = 1000
@@ -52,7 +53,7 @@ class RedisControlStore:
 
     async def version(self) -> str:
         with translated():
-            return _text(await self._caller.ask(self._slot, "HGET", self._key, "version") or "")
+            return as_text(await self._caller.ask(self._slot, "HGET", self._key, "version") or "")
 
     async def eviction_policy(self) -> str:
         """Of several servers, one that evicts if any does."""
@@ -61,7 +62,7 @@ class RedisControlStore:
                 infos = await self._caller.everywhere("INFO", "memory")
             except NoPermissionError:
                 return ""
-        policies = set(_POLICY.findall("\n".join(map(_text, infos))))
+        policies = set(_POLICY.findall("\n".join(map(as_text, infos))))
         return min(policies - {NO_EVICTION}, default=NO_EVICTION) if policies else ""
 
     async def live_processes(self, process: str) -> int:
@@ -69,7 +70,7 @@ class RedisControlStore:
 
     async def load(self) -> ControlState:
         with translated():
-            stored = [_text(part) for part in await self._caller.ask(self._slot, "HGETALL", self._key)]
+            stored = [as_text(part) for part in await self._caller.ask(self._slot, "HGETALL", self._key)]
         fields = dict(zip(stored[::2], stored[1::2], strict=True))
         # In a thread: a client may have thousands of rules, and decisions are to go on.
         state = await asyncio.to_thread(_state, fields, self._clients)
@@ -97,7 +98,7 @@ class RedisControlStore:
         with translated():
             asked = "LRANGE", f"{self._key}:audit", skip, skip + limit - 1
             stored = await self._caller.ask(self._slot, *asked)
-        return [entry for text in stored if (entry := _read_entry(_text(text)))]
+        return [entry for text in stored if (entry := _read_entry(as_text(text)))]
 
     async def announcements(self) -> AsyncIterator[None]:
         with translated():
@@ -182,7 +183,3 @@ def _read_entry(text: str) -> AuditEntry | None:
     except (ValueError, KeyError, TypeError):
         _log.exception("an entry of the audit list is unreadable and left out")
         return None
-
-
-def _text(stored: bytes | str) -> str:
-    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else stored

@@ -20,7 +20,7 @@ from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.batching import Lane, Waiting
 from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
-from sidecar.infrastructure.redis.wire import bulk, bulks
+from sidecar.infrastructure.redis.wire import bulk, bulks, text
 
 LAYOUT = "v1"
 #: What a rule has beside its counters: identifiers begin otherwise.
@@ -137,12 +137,11 @@ class RedisCounterStore:
         with translated():
             # "." and "-" are no wildcards, braces neither; ids and prefix have nothing else that is special.
             if slot is not None and not cursor:
-                await self._caller.ask(
-                    slot, "EXISTS", begin
-                )  # a search names no key, and so is not redirected
+                # A search names no key, and so is not redirected.
+                await self._caller.ask(slot, "EXISTS", begin)
             words = "SCAN", cursor, "MATCH", f"{begin}*", "COUNT", SCAN_KEYS
             following, keys = await self._caller.ask(slot, *words)
-        found = [_text(key).removeprefix(begin) for key in keys]
+        found = [text(key).removeprefix(begin) for key in keys]
         return int(following), [
             identifier for identifier in found if not identifier.startswith(NO_IDENTIFIER)
         ]
@@ -168,10 +167,6 @@ class RedisCounterStore:
     def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
         generation = f"{rule.generation}.{resets}" if resets else rule.generation
         return f"{self._prefix}:{LAYOUT}:{{{client_id}}}:{rule.id}:{generation}:"
-
-
-def _text(key: bytes | str) -> str:
-    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key
 
 
 def _arguments(check: Check) -> Iterator[str | int]:

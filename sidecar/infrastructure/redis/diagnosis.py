@@ -17,7 +17,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from sidecar.application.ports import AuditEntry, StoredClient, StoreUnavailable
+from sidecar.application.ports import NO_EVICTION, AuditEntry, StoredClient, StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check
 from sidecar.domain.identity import EVERYONE
@@ -119,12 +119,12 @@ async def _of_server(store: Store) -> AsyncIterator[Finding]:
     compatible = tuple(int(part) for part in re.findall(r"\d+", str(info.get("redis_version", "")))[:2])
     level = Level.OK if compatible >= OLDEST else Level.ERROR
     yield Finding(level, f"{name} {version}" + ("" if level is Level.OK else ": 6.2 or newer is needed"))
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
+    policy = info.get("maxmemory_policy", NO_EVICTION)
+    if policy != NO_EVICTION:
         yield Finding(
             Level.WARNING,
             f"maxmemory-policy is {policy}: the store may forget counters, and so admit more than the limit; "
-            "expected noeviction",
+            f"expected {NO_EVICTION}",
         )
     if info.get("role") == "slave":
         yield Finding(Level.ERROR, "this server is a replica, which refuses to be written")

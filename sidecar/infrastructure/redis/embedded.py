@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from sidecar.application.ports import NO_EVICTION
 from sidecar.infrastructure.child_process import dies_with_us, end
 from sidecar.infrastructure.redis.data_directory import DataDirectory, StoreCannotStart, default_directory
 
@@ -111,7 +112,7 @@ class EmbeddedServer:
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": "",
-            "maxmemory-policy": "noeviction",
+            "maxmemory-policy": NO_EVICTION,
             "daemonize": "no",
             "logfile": "",  # standard output, our log file: so it has what the loader and libc say, too
         }

@@ -1,4 +1,4 @@
-"""Commands as bytes (RESP), so that what is the same in each of them is written once."""
+"""Commands as bytes (RESP), so that what is the same in each of them is written once; and replies as text."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,3 +18,8 @@ def bulks(words: Iterable[Word]) -> bytes:
 def command(number: int, parts: Sequence[bytes]) -> bytes:
     """A command of so many words; a part may be several of them."""
     return b"*%d\r\n%b" % (number, b"".join(parts))
+
+
+def text(reply: bytes | str) -> str:
+    """A reply as text; bytes that are no UTF-8 come back as they were when it is encoded again."""
+    return reply.decode("utf-8", "surrogateescape") if isinstance(reply, bytes) else reply

@@ -13,8 +13,8 @@ from sidecar.infrastructure.http.headers import (
     refusal_status,
     reset_at,
     retry_after,
-    seconds,
 )
+from sidecar.infrastructure.http.rounding import seconds
 from tests.decisions import NOW_US, allowed, check, refused, rule, without_numbers
 
 YEAR_US = 365 * 24 * 3600 * 10**6

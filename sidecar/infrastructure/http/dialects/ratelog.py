@@ -14,8 +14,9 @@ from sidecar.application.user_rates import (
     user_number,
 )
 from sidecar.domain.decision import Decision, Reason
-from sidecar.infrastructure.http.headers import ResponseOptions, rate_limit_headers, retry_after, seconds
+from sidecar.infrastructure.http.headers import ResponseOptions, rate_limit_headers, retry_after
 from sidecar.infrastructure.http.messages import Answer, Call
+from sidecar.infrastructure.http.rounding import seconds
 from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 from sidecar.infrastructure.validation import Malformed, Strict, body_reader
 
