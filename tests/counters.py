@@ -1,6 +1,6 @@
 """A `CounterStore` in memory, for tests of what is built on one."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.domain.counters import MemoryCounters
@@ -30,6 +30,18 @@ class MemoryStore:
     counters: MemoryCounters = field(default_factory=MemoryCounters)
 
     async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
+        return self._hit(checks, charge=charge)
+
+    def hit_then(
+        self, checks: Sequence[Check], then: Callable[[Counted | Exception], None], *, charge: bool = True
+    ) -> None:
+        try:
+            outcome: Counted | Exception = self._hit(checks, charge=charge)
+        except Exception as error:
+            outcome = error
+        then(outcome)
+
+    def _hit(self, checks: Sequence[Check], *, charge: bool) -> Counted:
         if self.problem:
             raise self.problem
         self.calls.append(len(checks))

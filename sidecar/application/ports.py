@@ -1,6 +1,6 @@
 """What the application needs of the outside, as protocols: the store, and someone who watches."""
 
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -35,6 +35,11 @@ class CounterStore(Protocol):
         does not, nothing is. With `charge=False` the same is answered and nothing is charged. Usages come in
         the order of the checks. Raises `StoreUnavailable`, and then says nothing about whether it charged.
         """
+
+    def hit_then(
+        self, checks: Sequence[Check], then: Callable[[Counted | Exception], None], *, charge: bool = True
+    ) -> None:
+        """The same for who does not wait: `then` is told once, the exception instead of raising it."""
 
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
         """Notes identifiers that were seen; says about how many are alive. Raises `StoreUnavailable`.

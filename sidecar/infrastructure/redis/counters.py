@@ -7,9 +7,11 @@ so that old and new replicas can run side by side.
 """
 
 import time
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
@@ -20,6 +22,7 @@ from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.batching import Lane, Waiting
 from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
+from sidecar.infrastructure.redis.pending import Then, into
 from sidecar.infrastructure.redis.wire import bulk, bulks, text
 
 LAYOUT = "v1"
@@ -80,18 +83,28 @@ class RedisCounterStore:
         self._written: dict[tuple[int, int, int, int, bool, bool], tuple[Rule, bytes]] = {}
 
     def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Future[Counted]:
+        answer: Future[Counted] = get_running_loop().create_future()
         slot = self._caller.slot(checks[0].client_id)
-        return self._lane(slot).hit(slot, checks, charge=charge)
+        waiting = self._lane(slot).hit(slot, checks, into(answer), charge=charge)
+        # Who gives up before it is sent is not charged.
+        answer.add_done_callback(lambda _: waiting.give_up())
+        return answer
+
+    def hit_then(
+        self, checks: Sequence[Check], then: Callable[[Counted | Exception], None], *, charge: bool = True
+    ) -> None:
+        slot = self._caller.slot(checks[0].client_id)
+        self._lane(slot).hit(slot, checks, then, charge=charge)
 
     def _lane(self, slot: int | None) -> Lane:
         node = self._caller.node(slot)
         if (lane := self._lanes.get(node)) is None:
             lane = self._lanes[node] = Lane(
-                self._decided, self._probe, self._timeout_seconds, self._listeners.breaker
+                self._decide, self._probe, self._timeout_seconds, self._listeners.breaker
             )
         return lane
 
-    async def _decided(self, slot: int | None, together: Sequence[Waiting]) -> list[Counted]:
+    def _decide(self, slot: int | None, together: Sequence[Waiting], then: Then) -> None:
         keys: list[bytes] = []
         parts = [bulk(self._clock() if self._clock else "")]
         number = 1
@@ -102,12 +115,20 @@ class RedisCounterStore:
                 parts.append(self._arguments(check))
             number += 2 + WORDS * len(one.checks)
         given = Arguments(len(keys), len(keys) + number, keys + parts)
-        started = time.perf_counter()
-        reply = await self._caller.call(
-            self._script, slot, given, lambda: not all(one.answer.done() for one in together)
-        )
-        self._listeners.answered(time.perf_counter() - started)
-        return _counted(reply, [len(one.checks) for one in together])
+        then = partial(self._answered, [len(one.checks) for one in together], time.perf_counter(), then)
+        self._caller.begin(self._script, slot, given, then, lambda: not all(one.done for one in together))
+
+    def _answered(self, lengths: Sequence[int], started: float, then: Then, reply: Any) -> None:
+        outcome: Sequence[Counted] | Exception
+        try:
+            if not isinstance(reply, Exception):
+                self._listeners.answered(time.perf_counter() - started)
+                outcome = _counted(reply, lengths)
+            else:
+                outcome = reply
+        except Exception as error:
+            outcome = error
+        then(outcome)
 
     async def _probe(self, tag: str) -> None:
         """Charges, so that it finds out whether the store can be written to."""

@@ -1,6 +1,6 @@
 """The use case behind the per-user, per-endpoint API, its counters in memory."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,11 @@ class Store:
         return Counted(
             all(one.admitted for one in apart), NOW_US, [usage for one in apart for usage in one.usages]
         )
+
+    def hit_then(
+        self, checks: Sequence[Check], then: Callable[[Counted | Exception], None], *, charge: bool = True
+    ) -> None:
+        raise NotImplementedError
 
     async def forget(self, checks: Sequence[Check]) -> int:
         self.calls.append(len(checks))
