@@ -54,11 +54,11 @@ class MemoryStore:
         self.charged -= keys
         return forgotten
 
-    def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
-        return f"t:{client_id}:{rule.id}:{rule.generation}.{resets}:"
+    def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
+        return f"t:{tag}:{rule.id}:{rule.generation}.{resets}:"
 
     async def identifiers(
-        self, client_id: str, rule: Rule, resets: int, cursor: int
+        self, client_id: str, rule: Rule, resets: int, cursor: int, *, spread: bool = False
     ) -> tuple[int, list[str]]:
         if self.problem:
             raise self.problem
@@ -66,4 +66,4 @@ class MemoryStore:
         return (cursor + 1) % len(self.pages), self.pages[cursor]
 
     def _key(self, check: Check) -> str:
-        return self.key_beginning(check.client_id, check.rule, check.resets) + check.identifier
+        return self.key_beginning(check.tag, check.rule, check.resets) + check.identifier

@@ -66,7 +66,7 @@ class Lane:
         self._size = 0
         self._calls: set[asyncio.Task[None]] = set()
         self._awake = False
-        #: The client of the last request: its counters are on this server.
+        #: The hash tag of the last request: its counters are on this server.
         self._tag = ""
         self._probing: asyncio.Task[None] | None = None
         #: By the loop's clock.
@@ -81,7 +81,7 @@ class Lane:
             problem = f"{self._size} requests wait for the store already"
             answer.set_exception(StoreUnavailable(problem, "overload"))
             return answer
-        self._tag = checks[0].client_id
+        self._tag = checks[0].tag
         self._deadlines.watch(answer)
         self._waiting.setdefault(slot, deque()).append(Waiting(checks, charge, answer))
         self._size += 1
