@@ -21,6 +21,8 @@ class MemoryStore:
     charges: list[bool] = field(default_factory=list)
     #: Identifiers in the pages in which they are found.
     pages: list[list[str]] = field(default_factory=lambda: [[]])
+    #: Whether they were asked for as those of a client that is spread.
+    spread: bool = False
     #: For which client, rule and number of resets they were asked for last.
     searched: tuple[str, str, int] | None = None
     #: The keys of the counters that there are.
@@ -32,6 +34,7 @@ class MemoryStore:
     async def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Counted:
         if self.problem:
             raise self.problem
+        assert len({check.tag for check in checks}) == 1, "a cluster would refuse this"
         self.calls.append(len(checks))
         self.charges.append(charge)
         counted = self.counters.hit(checks, NOW_US, charge=charge)
@@ -49,6 +52,7 @@ class MemoryStore:
     async def forget(self, checks: Sequence[Check]) -> int:
         if self.problem:
             raise self.problem
+        assert len({check.tag for check in checks}) == 1, "a cluster would refuse this"
         keys = {self._key(check) for check in checks}
         forgotten = len(keys & self.charged)
         self.charged -= keys
@@ -62,7 +66,7 @@ class MemoryStore:
     ) -> tuple[int, list[str]]:
         if self.problem:
             raise self.problem
-        self.searched = client_id, rule.id, resets
+        self.searched, self.spread = (client_id, rule.id, resets), spread
         return (cursor + 1) % len(self.pages), self.pages[cursor]
 
     def _key(self, check: Check) -> str:

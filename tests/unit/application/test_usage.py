@@ -17,6 +17,7 @@ from sidecar.domain.identity import IdentifierReader
 from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.rule import Client, Mode, OnMissing, Rule
 from sidecar.domain.ruleset import MAX_CHECKS, RuleSet
+from sidecar.domain.sharding import SHARDS, ShardBy
 from tests.counters import MemoryStore
 from tests.decisions import rule
 
@@ -154,6 +155,22 @@ async def test_a_page_of_identifiers_has_their_counts_and_the_way_on(
     assert await usage.identifiers(CLIENT, RULES[1], 0) == (1, [IdentifierCount("ann", 3)])
     assert await usage.identifiers(CLIENT, RULES[1], 1) == (2, [])
     assert await usage.identifiers(CLIENT, RULES[1], 2) == (0, [IdentifierCount("bob", 1)])
+
+
+async def test_a_client_that_is_spread_is_looked_at_shard_by_shard(store: MemoryStore) -> None:
+    """Its counters are named as decisions name them, and each call is for one shard."""
+    client = Client(id="c", rules=(rule("u", identifier_type="user_id"),), shard_by=ShardBy.IDENTIFIER)
+    usage = used_with(store, {}, client)
+    users = [f"u{number}" for number in range(100)]
+    await counted(store, usage, [(user, 1 + number % 2) for number, user in enumerate(users)])
+    store.pages, before = [[f"={user}" for user in users]], len(store.calls)
+    _, found = await usage.identifiers(client, client.rules[0], 0)
+    assert store.spread
+    assert found == [IdentifierCount(user, 1 + number % 2) for number, user in enumerate(users)]
+    assert len(store.calls) - before == len(SHARDS)
+    assert (await usage.busiest(client, client.rules[0], 100)).looked_at == 100
+    assert await counts(usage, client, "u1") == [2]
+    assert await forgotten(usage, client, client.rules, "u1") == 1
 
 
 async def test_secrets_are_shown_as_digits_of_their_hash(store: MemoryStore) -> None:
