@@ -286,13 +286,13 @@ async def test_one_search_runs_at_a_time_and_others_do_not_wait_forever(
     going_on, running, most = asyncio.Event(), 0, 0
     search = store.identifiers
 
-    async def slow(*asked: Any) -> tuple[int, list[str]]:
+    async def slow(*asked: Any, spread: bool) -> tuple[int, list[str]]:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await going_on.wait()
         running -= 1
-        return await search(*asked)
+        return await search(*asked, spread=spread)
 
     monkeypatch.setattr(store, "identifiers", slow)
     first = asyncio.create_task(usage.busiest(CLIENT, RULES[1], 3))
