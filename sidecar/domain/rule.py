@@ -282,7 +282,7 @@ class Client:
             except ValueError as error:
                 yield f"exempt_ips.{index}", f"expected an address or a CIDR network: {error}"
         if self.shard_by is ShardBy.IDENTIFIER:
-            yield from (("shard_by", each) for each in unlike([rule for rule in self.rules if rule.counts]))
+            yield from (("shard_by", each) for each in unlike(rule for rule in self.rules if rule.counts))
         for rule_id, times in Counter(rule.id for rule in self.rules).items():
             if times > 1:
                 yield "rules", self._twice([rule for rule in self.rules if rule.id == rule_id])

@@ -6,7 +6,7 @@ So a client's counters share the client's, or, where all its rules count the sam
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import product
 from typing import Protocol
@@ -51,18 +51,20 @@ class CountingRule(Protocol):
     def max_identifiers(self) -> int | None: ...
 
 
-def unlike(rules: Sequence[CountingRule]) -> Iterator[str]:
+def unlike(rules: Iterable[CountingRule]) -> Iterator[str]:
     """Why one request could count several identifiers under these rules, or one that is everybody's."""
-    wanted = _sources(rules[0]) if rules else ""
+    first: tuple[CountingRule, str, str] | None = None
     for rule in rules:
-        found = _sources(rule)
-        if found == "none":
+        source, missing = _sources(rule), rule.on_missing or "left out"
+        if source == "none":
             yield f"expected rules that tell callers apart, {_named(rule)} counts everyone together"
-        elif found != wanted:
-            yield _differ("identifier_type", rules[0], wanted, rule, found)
-        if rule.on_missing != rules[0].on_missing:
-            missing = [each.on_missing or "left out" for each in (rules[0], rule)]
-            yield _differ("on_missing", rules[0], missing[0], rule, missing[1])
+            continue
+        first = first or (rule, source, missing)
+        other, wanted_source, wanted_missing = first
+        if source != wanted_source:
+            yield _differ("identifier_type", other, wanted_source, rule, source)
+        if missing != wanted_missing:
+            yield _differ("on_missing", other, wanted_missing, rule, missing)
         if rule.max_identifiers is not None:
             # The address that newcomers are counted by is in another shard.
             yield f"expected rules without max_identifiers, {_named(rule)} has {rule.max_identifiers}"
