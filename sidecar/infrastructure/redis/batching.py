@@ -72,8 +72,8 @@ class Lane:
         self._turns: dict[int, int] = {}
         self._turn = 0
         self._awake = False
-        #: The client of the last request: its counters are on this server.
-        self._tag = ""
+        #: Of the last request: its counter is on this server.
+        self._last: Check | None = None
         self._probing: asyncio.Task[None] | None = None
         #: By the loop's clock.
         self._back_since = -CALM_SECONDS
@@ -86,7 +86,7 @@ class Lane:
         if self._size >= MAX_WAITING:
             waiting.tell(StoreUnavailable(f"{self._size} requests wait for the store already", "overload"))
             return waiting
-        self._tag = checks[0].client_id
+        self._last = checks[0]
         self._deadlines.watch(waiting)
         if (queue := self._waiting.get(slot)) is None:
             queue = self._waiting[slot] = deque()
@@ -164,6 +164,10 @@ class Lane:
         # One that sleeps since the breaker was open before goes on by itself.
         if is_open and (self._probing is None or self._probing.done()):
             self._probing = asyncio.create_task(self._find_out(), name="store probe")
+
+    @property
+    def _tag(self) -> str:
+        return self._last.tag if self._last else ""
 
     async def _find_out(self) -> None:
         """Asks until it answers in time; nobody's request does meanwhile.

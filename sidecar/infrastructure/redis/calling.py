@@ -133,14 +133,14 @@ class Caller:
     """
 
     def __init__(self, store: Redis | Cluster) -> None:
-        self._has_slots = isinstance(store, Cluster)
+        self.has_slots = isinstance(store, Cluster)
         self._servers: Servers = store if isinstance(store, Cluster) else OneServer(store)
         self._ways: dict[ConnectionPool, Way] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def slot(self, tag: str) -> int | None:
         """Of the keys with this hash tag."""
-        return _slot(tag) if self._has_slots else None
+        return _slot(tag) if self.has_slots else None
 
     def node(self, slot: int | None) -> str:
         return self._servers.name(slot)

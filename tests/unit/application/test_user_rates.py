@@ -53,7 +53,7 @@ class Store:
         return sum(self.counters.pop(_key(check), None) is not None for check in checks)
 
     async def identifiers(
-        self, client_id: str, rule: Rule, resets: int, cursor: int
+        self, client_id: str, rule: Rule, resets: int, cursor: int, *, spread: bool = False
     ) -> tuple[int, list[str]]:
         found = sorted(identifier for client, identifier in self.counters if client == client_id)
         page = found[:STEP]
@@ -62,7 +62,7 @@ class Store:
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
         raise NotImplementedError
 
-    def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
+    def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
         raise NotImplementedError
 
 
