@@ -10,6 +10,7 @@ import time
 from asyncio import Future
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
@@ -25,9 +26,8 @@ from sidecar.infrastructure.redis.wire import bulk, bulks, text
 LAYOUT = "v1"
 #: What a rule has beside its counters: identifiers begin otherwise.
 NO_IDENTIFIER = "!"
-#: Words that the script takes for each check; kinds of checks whose words are kept.
+#: Words that the script takes for each kind of check; kinds of checks whose words are kept.
 WORDS, MAX_WRITTEN = 8, 10_000
-_HEADS = {charge: bulk(int(charge)) for charge in (False, True)}
 #: Keys that one step of a search looks at.
 SCAN_KEYS = 1000
 #: What a store that was away is asked: a counter of nobody's, since its reset number is none.
@@ -92,16 +92,9 @@ class RedisCounterStore:
         return lane
 
     async def _decided(self, slot: int | None, together: Sequence[Waiting]) -> list[Counted]:
-        keys: list[bytes] = []
-        parts = [bulk(self._clock() if self._clock else "")]
-        number = 1
-        for one in together:
-            parts.append(_HEADS[one.charge] + bulk(len(one.checks)))
-            for check in one.checks:
-                keys += map(bulk, self._keys(check))
-                parts.append(self._arguments(check))
-            number += 2 + WORDS * len(one.checks)
-        given = Arguments(len(keys), len(keys) + number, keys + parts)
+        keys = [bulk(key) for one in together for check in one.checks for key in self._keys(check)]
+        number, words = self._words(together)
+        given = Arguments(len(keys), len(keys) + number, keys + words)
         started = time.perf_counter()
         reply = await self._caller.call(
             self._script, slot, given, lambda: not all(one.answer.done() for one in together)
@@ -109,12 +102,28 @@ class RedisCounterStore:
         self._listeners.answered(time.perf_counter() - started)
         return _counted(reply, [len(one.checks) for one in together])
 
+    def _words(self, together: Sequence[Waiting]) -> tuple[int, list[bytes]]:
+        """How many words the script is given beside keys, and these: most requests of a call are alike."""
+        kinds: dict[bytes, int] = {}
+        shapes = [
+            (one.charge, *[kinds.setdefault(self._arguments(check), len(kinds) + 1) for check in one.checks])
+            for one in together
+        ]
+        alike = [
+            word
+            for (charge, *asked), same in groupby(shapes)
+            for word in (len(list(same)), int(charge), len(asked), *asked)
+        ]
+        now = bulk(self._clock() if self._clock else "")
+        return 2 + WORDS * len(kinds) + len(alike), [now, bulk(len(kinds)), *kinds, bulks(alike)]
+
     async def _probe(self, tag: str) -> None:
         """Charges, so that it finds out whether the store can be written to."""
         key = f"{self._prefix}:{LAYOUT}:{{{tag}}}:{_PROBE.id}:{_PROBE.generation}.-1:{EVERYONE}"
         check = Check(tag, _PROBE, EVERYONE, limit=1, capacity=1, cost=1)
         with translated():
-            given = Arguments.of([key], ["", 1, 1, *_arguments(check)])
+            alike = 1, 1, 1, 1  # one request, charged, of one check, of the first kind
+            given = Arguments.of([key], ["", 1, *_arguments(check), *alike])
             await self._caller.call(self._script, self._caller.slot(tag), given)
 
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
