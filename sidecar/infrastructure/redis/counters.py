@@ -26,8 +26,10 @@ from sidecar.infrastructure.redis.wire import bulk, bulks, text
 LAYOUT = "v1"
 #: What a rule has beside its counters: identifiers begin otherwise.
 NO_IDENTIFIER = "!"
-#: Words that the script takes for each kind of check; kinds of checks whose words are kept.
-WORDS, MAX_WRITTEN = 8, 10_000
+#: Words that the script takes for each kind of check; numbers that it answers for each check.
+WORDS, NUMBERS = 8, 3
+#: Kinds of checks whose words are kept.
+MAX_WRITTEN = 10_000
 #: Keys that one step of a search looks at.
 SCAN_KEYS = 1000
 #: What a store that was away is asked: a counter of nobody's, since its reset number is none.
@@ -192,16 +194,16 @@ def _arguments(check: Check) -> Iterator[str | int]:
 
 def _counted(reply: list[int], lengths: Sequence[int]) -> list[Counted]:
     """The answers of the requests with so many checks each."""
-    if len(reply) != 1 + len(lengths) + 4 * sum(lengths):
+    if len(reply) != 1 + len(lengths) + NUMBERS * sum(lengths):
         raise StoreUnavailable(f"the script answered {len(reply)} numbers for {sum(lengths)} checks")
     now_us, at = reply[0], 1
     answers = []
     for length in lengths:
-        numbers = reply[at + 1 : at + 1 + 4 * length]
+        first, end = at + 1, at + 1 + NUMBERS * length
         usages = [
-            Usage(bool(fits), used, None if retry < 0 else retry, reset)
-            for fits, used, retry, reset in zip(*(numbers[i::4] for i in range(4)), strict=True)
+            Usage(retry == 0, used, None if retry < 0 else retry, reset)
+            for used, retry, reset in zip(*[iter(reply[first:end])] * NUMBERS, strict=True)
         ]
-        answers.append(Counted(bool(reply[at]), now_us, usages))
-        at += 1 + 4 * length
+        answers.append(Counted(reply[at] == 1, now_us, usages))
+        at = end
     return answers

@@ -7,19 +7,18 @@ function ALGORITHMS.sliding_window(kind)
   local lasts = expiry(window)
   local cost_written = ':' .. written(cost)
 
-  -- Total, moment and cost of an entry.
+  -- Total and moment of an entry, and its cost as text.
   local function parsed(member, score)
-    local digits, costs = match(member, '^(%d+):(%d+)$')
+    local digits, costs = match(member, '^(%d+):([1-9]%d*)$')
     local total, moment = tonumber(digits), tonumber(score)
-    costs = tonumber(costs)
-    if not total or #digits ~= 16 or costs < 1 or total >= LARGEST or moment >= LARGEST or moment % 1 ~= 0 then
+    if not total or #digits ~= 16 or total >= LARGEST or moment >= LARGEST or moment % 1 ~= 0 then
       error(BROKEN, 0)
     end
     return total, moment, costs
   end
 
   local function at_rank(c, rank)
-    local reply = read('ZRANGE', c.key, rank, rank, 'WITHSCORES')
+    local reply = checked(try('ZRANGE', c.key, rank, rank, 'WITHSCORES'))
     return parsed(reply[1], reply[2])
   end
 
@@ -28,7 +27,7 @@ function ALGORITHMS.sliding_window(kind)
     if c.first_total >= total then
       return c.first_moment
     end
-    local low, high = read('ZRANK', c.key, c.first), read('ZCARD', c.key) - 1
+    local low, high = checked(try('ZRANK', c.key, c.first)), checked(try('ZCARD', c.key)) - 1
     while low < high do
       local middle = math.floor((low + high) / 2)
       if at_rank(c, middle) >= total then
@@ -44,20 +43,20 @@ function ALGORITHMS.sliding_window(kind)
   -- The first entry after a moment, as member and score, and how many are before it. The two oldest ones
   -- mostly tell: one leaves for each that comes.
   local function first_after(c, moment)
-    local oldest = read('ZRANGE', c.key, '0', '1', 'WITHSCORES')
+    local oldest = checked(try('ZRANGE', c.key, '0', '1', 'WITHSCORES'))
     if tonumber(oldest[2]) > moment then
       return oldest[1], oldest[2], 0
     end
     if tonumber(oldest[4]) > moment then -- two, since the last one is after it
       return oldest[3], oldest[4], 1
     end
-    local first = read('ZRANGEBYSCORE', c.key, '(' .. written(moment), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+    local first = checked(try('ZRANGEBYSCORE', c.key, '(' .. written(moment), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
     return first[1], first[2], nil
   end
 
   function kind.read(c)
     c.total, c.moment, c.first, c.expired = 0, nil, nil, 0
-    local last = read('ZRANGE', c.key, '-1', '-1', 'WITHSCORES')
+    local last = checked(try('ZRANGE', c.key, '-1', '-1', 'WITHSCORES'))
     local member = last[1]
     if not member then
       return 0
@@ -79,7 +78,7 @@ function ALGORITHMS.sliding_window(kind)
       c.first_total, c.first_moment = total, moment
     end
     c.first, c.expired = first, expired
-    local before = c.first_total - costs
+    local before = c.first_total - tonumber(costs)
     if before < 0 or total <= before then
       error(BROKEN, 0)
     end
