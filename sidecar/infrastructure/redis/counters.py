@@ -26,9 +26,9 @@ from sidecar.infrastructure.redis.wire import bulk, bulks, text
 LAYOUT = "v1"
 #: What a rule has beside its counters: identifiers begin otherwise.
 NO_IDENTIFIER = "!"
-#: Words that the script takes for each kind of check; numbers that it answers for each check.
-WORDS, NUMBERS = 8, 3
-#: Kinds of checks whose words are kept.
+#: That the script answers for each check.
+NUMBERS = 3
+#: Kinds of checks whose terms are kept as the script is told them.
 MAX_WRITTEN = 10_000
 #: Keys that one step of a search looks at.
 SCAN_KEYS = 1000
@@ -108,7 +108,7 @@ class RedisCounterStore:
         """How many words the script is given beside keys, and these: most requests of a call are alike."""
         kinds: dict[bytes, int] = {}
         shapes = [
-            (one.charge, *[kinds.setdefault(self._arguments(check), len(kinds) + 1) for check in one.checks])
+            (one.charge, *[kinds.setdefault(self._kind(check), len(kinds) + 1) for check in one.checks])
             for one in together
         ]
         alike = [
@@ -117,7 +117,7 @@ class RedisCounterStore:
             for word in (len(list(same)), int(charge), len(asked), *asked)
         ]
         now = bulk(self._clock() if self._clock else "")
-        return 2 + WORDS * len(kinds) + len(alike), [now, bulk(len(kinds)), *kinds, bulks(alike)]
+        return 2 + len(kinds) + len(alike), [now, bulk(len(kinds)), *kinds, bulks(alike)]
 
     async def _probe(self, tag: str) -> None:
         """Charges, so that it finds out whether the store can be written to."""
@@ -125,7 +125,7 @@ class RedisCounterStore:
         check = Check(tag, _PROBE, EVERYONE, limit=1, capacity=1, cost=1)
         with translated():
             alike = 1, 1, 1, 1  # one request, charged, of one check, of the first kind
-            given = Arguments.of([key], ["", 1, *_arguments(check), *alike])
+            given = Arguments.of([key], ["", 1, _terms(check), *alike])
             await self._caller.call(self._script, self._caller.slot(tag), given)
 
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
@@ -165,14 +165,14 @@ class RedisCounterStore:
     def _key(self, check: Check) -> str:
         return self.key_beginning(check.client_id, check.rule, check.resets) + check.identifier
 
-    def _arguments(self, check: Check) -> bytes:
+    def _kind(self, check: Check) -> bytes:
         """Written once for each kind of check; the few that there are come again and again."""
         kind = id(check.rule), check.limit, check.capacity, check.cost, check.shadow, check.instead is None
         found = self._written.get(kind)
         if found is None or found[0] is not check.rule:
             if len(self._written) >= MAX_WRITTEN:
                 self._written.clear()
-            found = self._written[kind] = check.rule, bulks(_arguments(check))
+            found = self._written[kind] = check.rule, bulk(_terms(check))
         return found[1]
 
     def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
@@ -180,16 +180,14 @@ class RedisCounterStore:
         return f"{self._prefix}:{LAYOUT}:{{{client_id}}}:{rule.id}:{generation}:"
 
 
-def _arguments(check: Check) -> Iterator[str | int]:
-    terms = check.rule.terms(check.limit)
-    yield check.rule.algorithm.value
-    yield int(check.shadow)
-    yield check.capacity
+def _terms(check: Check) -> str:
+    """What a check is held to, as the script reads it."""
+    terms, algorithm = check.rule.terms(check.limit), check.rule.algorithm
     # Lua would read 2^53 + 1 as 2^53; twice the capacity fits no more than any other cost above it.
-    yield check.cost if check.cost <= check.capacity else 2 * check.capacity
-    yield terms.window_us
-    yield from terms.refill if check.rule.algorithm is Algorithm.TOKEN_BUCKET else (0, 0)
-    yield int(check.instead is not None)
+    cost = check.cost if check.cost <= check.capacity else 2 * check.capacity
+    gained, unit = terms.refill if algorithm is Algorithm.TOKEN_BUCKET else (0, 0)
+    numbers = int(check.shadow), check.capacity, cost, terms.window_us, gained, unit
+    return ":".join(map(str, (algorithm.value, *numbers, int(check.instead is not None))))
 
 
 def _counted(reply: list[int], lengths: Sequence[int]) -> list[Counted]:
