@@ -4,7 +4,7 @@ Most checks of a call are of a few kinds and most of its requests alike, so each
 requests that follow each other how many are alike. What is the same in each key is written beforehand, too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sidecar.application.ports import StoreUnavailable
@@ -16,8 +16,8 @@ from sidecar.infrastructure.redis.calling import Arguments
 from sidecar.infrastructure.redis.wire import bulk, bulks
 
 LAYOUT = "v1"
-#: Words that the script takes for each kind of check; numbers that it answers for each check.
-WORDS, NUMBERS = 8, 3
+#: That the script answers for each check.
+NUMBERS = 3
 #: Kinds of checks that are kept written.
 MAX_KINDS = 10_000
 
@@ -29,7 +29,7 @@ class _Kind:
     #: Kept, so that its id stays its own.
     rule: Rule
     beginning: str
-    words: bytes
+    terms: bytes
 
 
 class Hits:
@@ -53,7 +53,7 @@ class Hits:
                 keys.append(_key(kind.beginning, check.identifier))
                 if check.instead is not None:
                     keys.append(_key(kind.beginning, check.instead))
-                request.append(kinds.setdefault(kind.words, len(kinds) + 1))
+                request.append(kinds.setdefault(kind.terms, len(kinds) + 1))
             if request == last:
                 alike[-len(request) - 1] += 1
             else:
@@ -61,7 +61,7 @@ class Hits:
                 last = request
         now = bulk(self._clock() if self._clock else "")
         words = [now, bulk(len(kinds)), *kinds, bulks(map(int, alike))]
-        return Arguments(len(keys), len(keys) + 2 + WORDS * len(kinds) + len(alike), keys + words)
+        return Arguments(len(keys), len(keys) + 2 + len(kinds) + len(alike), keys + words)
 
     def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
         generation = f"{rule.generation}.{resets}" if resets else rule.generation
@@ -89,7 +89,7 @@ class Hits:
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
             beginning = self.key_beginning(check.tag, rule, check.resets)
-            kind = self._kinds[key] = _Kind(rule, beginning, bulks(_words(check)))
+            kind = self._kinds[key] = _Kind(rule, beginning, bulk(_terms(check)))
         return kind
 
 
@@ -115,13 +115,11 @@ def _key(beginning: str, identifier: str) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(key), key)
 
 
-def _words(check: Check) -> Iterator[str | int]:
-    terms = check.rule.terms(check.limit)
-    yield check.rule.algorithm.value
-    yield int(check.shadow)
-    yield check.capacity
+def _terms(check: Check) -> str:
+    """What a check is held to, as the script reads it."""
+    terms, algorithm = check.rule.terms(check.limit), check.rule.algorithm
     # Lua would read 2^53 + 1 as 2^53; twice the capacity fits no more than any other cost above it.
-    yield check.cost if check.cost <= check.capacity else 2 * check.capacity
-    yield terms.window_us
-    yield from terms.refill if check.rule.algorithm is Algorithm.TOKEN_BUCKET else (0, 0)
-    yield int(check.instead is not None)
+    cost = check.cost if check.cost <= check.capacity else 2 * check.capacity
+    gained, unit = terms.refill if algorithm is Algorithm.TOKEN_BUCKET else (0, 0)
+    numbers = int(check.shadow), check.capacity, cost, terms.window_us, gained, unit
+    return ":".join(map(str, (algorithm.value, *numbers, int(check.instead is not None))))

@@ -37,14 +37,16 @@ def store(redis: Redis, key_prefix: str, clock: Clock) -> RedisCounterStore:
 
 
 class Calls(Caller):
-    """Notes how many keys each call of a script carries."""
+    """Notes how many keys each call of a script carries, and how many other words."""
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis)
         self.carried: list[int] = []
+        self.told: list[int] = []
 
     def begin(self, script: Script, slot: int | None, given: Arguments, *rest: Any) -> None:
         self.carried.append(given.keys)
+        self.told.append(given.words - given.keys)
         super().begin(script, slot, given, *rest)
 
 
@@ -182,3 +184,15 @@ async def test_the_identifiers_of_a_rule_are_found_and_no_others(
         cursor, page = await store.identifiers("c", counted, 0, cursor or 0)
         found |= set(page)
     assert found == wanted
+
+
+async def test_requests_that_are_alike_need_few_words(server: StoreServer, key_prefix: str) -> None:
+    """Each kind of check is named once, and who follows with the same ones is only counted."""
+    async with connect_to_one(server.url, PATIENCE_SECONDS) as redis:
+        store = store_on(redis, key_prefix)
+        store._caller = calls = Calls(redis)
+        one, other = (check(rule(Algorithm.FIXED_WINDOW, 99, name=name)) for name in "ab")
+        other = replace(other, cost=2)
+        answers = await together(store, *([one] for _ in range(20)), [one, other], [other], [other])
+        assert [used(answer) for answer in answers] == [[n] for n in range(1, 21)] + [[21, 2], [4], [6]]
+        assert calls.told == [2 + 2 + 4 + 5 + 4]

@@ -226,6 +226,19 @@ async def test_the_rules_of_a_call_share_the_thousand(
     assert sizes == [[1, 601], [2, 2]]
 
 
+async def test_of_entries_that_end_one_by_one_each_goes_with_the_next_charge(
+    redis: Redis, store: RedisCounterStore, clock: Clock, key_prefix: str
+) -> None:
+    """None, one and several of the oldest have ended: those are removed, and no other."""
+    counted = rule(Algorithm.SLIDING_WINDOW, 9)
+    seen = []
+    for moment in (0, 1, 2, 3, 59.9, 60, 61.5, 63, 63, 124):
+        clock.at(moment)
+        (usage,) = (await store.hit([check(counted)])).usages
+        seen.append((usage.used, await redis.zcard(key_of(key_prefix, counted))))
+    assert seen == [(n, n) for n in (1, 2, 3, 4, 5, 5, 5, 4, 5, 1)]
+
+
 async def test_flushed_scripts_are_no_error(redis: Redis, store: RedisCounterStore) -> None:
     """The script is sent again, and nothing is counted twice or lost."""
     counted = rule(Algorithm.FIXED_WINDOW, 10)

@@ -8,15 +8,15 @@
 -- KEYS        the counter of each check, over all requests; behind it the one to use instead, for checks that
 --             have one
 -- ARGV[1]     now in microseconds since the epoch; "" for the server's own clock (tests give it)
--- ARGV[2]     how many kinds of checks there are; then eight for each: algorithm, "1" if shadow, capacity,
---             cost, window in microseconds, for a token bucket the tokens gained and the microseconds that
---             takes, without common divisor, and "1" where a counter that is not there yet is not begun, but
---             another one used instead
+-- ARGV[2]     how many kinds of checks there are; then for each, with colons between them: algorithm, 1 if
+--             shadow or 0, capacity, cost, window in microseconds, for a token bucket the tokens gained and the
+--             microseconds that takes, without common divisor (else 0), and 1 where a counter that is not there
+--             yet is not begun, but another one used instead, or 0
 -- ARGV[...]   for requests that are alike, as they follow one another: how many these are, "1" to charge or
 --             "0" to look only, how many checks each of them has, and the kind of each of these, from 1 on
--- RETURNS     now; for each request 1 if all its enforcing checks fit, or 0; and three for each of its checks:
---             units used, microseconds until the same cost fits (0: it did, before it was charged; -1: never),
---             and until more remains (0: nothing is used)
+-- RETURNS     now; for each request 1 if all its enforcing checks fit, or 0; and three for each of its
+--             checks: units used, microseconds until the same cost fits (0: it did, before it was charged;
+--             -1: never), and until more remains (0: nothing is used)
 --
 -- Numbers here are doubles, exact for integers up to 2^53; the rules are checked so that nothing passes
 -- that. tostring keeps 14 digits only; %d is the fastest that keeps all, where integers of C have 64 bits. `%`
@@ -58,8 +58,8 @@ local function quotient_up(a, b)
   return (a - rest) / b + (rest > 0 and 1 or 0)
 end
 
--- What `try` replied, or the error BROKEN when the key holds another type; what else is wrong is the caller's
--- to know.
+-- What `try` replied, or the error BROKEN where the key holds another type; what else is wrong is the
+-- caller's to know.
 local function checked(reply)
   if type(reply) == 'table' and reply.err then
     error(string.find(reply.err, 'WRONGTYPE', 1, true) and BROKEN or reply.err, 0)
@@ -81,17 +81,17 @@ local function numbers(key, pattern, scale)
   return a, b, c
 end
 
--- Milliseconds for a state that says something for so many microseconds: a little more, never more than twice
--- that.
+-- Milliseconds to keep a state that says something for so many microseconds: a little more, never more than
+-- twice that.
 local function expiry(us)
   local needed = ceil(us / 1000)
   return written(max(1, needed + min(needed, 1000)))
 end
 
--- Each algorithm is asked once for a kind of checks, and answers with what is done for each of them: `read`
--- (sets the counter's state as of now, returns what is used), `wait` (microseconds from now until no more than
--- so many units, fewer than are used, will be), `charge` and `matters_until` (the moment from which the state
--- says nothing). A counter's own `now` is that of all, or later if it was charged later.
+-- Each algorithm is called once for a kind of checks, and adds to it what is done for each of them: `read`
+-- (sets the counter's state as of now, returns what is used), `wait` (microseconds from now until no more
+-- than so many units, fewer than are used, will be), `charge` and `matters_until` (the moment from which the
+-- state says nothing). A counter's own `now` is that of all, or later if it was charged later.
 --@algorithms
 
 -- How long until more remains.
@@ -136,17 +136,19 @@ local function heal(c, kind)
   end
 end
 
-local function prepared(at)
+local function prepared(terms)
+  local algorithm, shadow, capacity, cost, window, gained, unit, instead =
+    match(terms, '^([%a_]+):(%d):(%d+):(%d+):(%d+):(%d+):(%d+):(%d)$')
   local kind = {
-    shadow = ARGV[at + 1] == '1',
-    capacity = tonumber(ARGV[at + 2]),
-    cost = tonumber(ARGV[at + 3]),
-    window = tonumber(ARGV[at + 4]),
-    gained = tonumber(ARGV[at + 5]),
-    unit = tonumber(ARGV[at + 6]),
-    instead = ARGV[at + 7] == '1',
+    shadow = shadow == '1',
+    capacity = tonumber(capacity),
+    cost = tonumber(cost),
+    window = tonumber(window),
+    gained = tonumber(gained),
+    unit = tonumber(unit),
+    instead = instead == '1',
   }
-  ALGORITHMS[ARGV[at]](kind)
+  ALGORITHMS[algorithm](kind)
   return kind
 end
 
@@ -175,7 +177,8 @@ local function finish(c, kind, charging)
   else
     heal(c, kind)
   end
-  reply[replied + 1], reply[replied + 2], reply[replied + 3] = c.used, c.retry, fits and reset(c, kind) or c.reset
+  reply[replied + 1], reply[replied + 2] = c.used, c.retry
+  reply[replied + 3] = fits and reset(c, kind) or c.reset
   replied = replied + 3
 end
 
@@ -199,11 +202,11 @@ local function decide(kinds, charging)
   end
 end
 
-local kinds, at = {}, 3
+local kinds = {}
 for i = 1, tonumber(ARGV[2]) do
-  kinds[i] = prepared(at)
-  at = at + 8
+  kinds[i] = prepared(ARGV[2 + i])
 end
+local at = 3 + #kinds
 while at <= #ARGV do
   local asked, checks = {}, tonumber(ARGV[at + 2])
   for i = 1, checks do

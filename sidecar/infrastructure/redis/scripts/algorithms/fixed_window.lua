@@ -2,6 +2,7 @@
 function ALGORITHMS.fixed_window(kind)
   local window, cost = kind.window, kind.cost
   local current = quotient(now, window)
+  local begin = written(current) .. ':'
   local lasts = expiry((current + 1) * window - now)
 
   function kind.read(c)
@@ -21,8 +22,11 @@ function ALGORITHMS.fixed_window(kind)
 
   function kind.charge(c)
     c.count = c.count + cost
-    local state = written(c.index) .. ':' .. written(c.count)
-    call('SET', c.key, state, 'PX', c.now == now and lasts or expiry(window))
+    if c.now == now then
+      call('SET', c.key, begin .. written(c.count), 'PX', lasts)
+    else
+      call('SET', c.key, written(c.index) .. ':' .. written(c.count), 'PX', expiry(window))
+    end
   end
 
   function kind.matters_until(c)

@@ -7,19 +7,20 @@ function ALGORITHMS.sliding_window(kind)
   local lasts = expiry(window)
   local cost_written = ':' .. written(cost)
 
-  -- Total and moment of an entry, and its cost as text.
-  local function parsed(member, score)
+  -- The total of an entry, and its cost as text.
+  local function parsed(member, moment)
     local digits, costs = match(member, '^(%d+):([1-9]%d*)$')
-    local total, moment = tonumber(digits), tonumber(score)
+    local total = tonumber(digits)
     if not total or #digits ~= 16 or total >= LARGEST or moment >= LARGEST or moment % 1 ~= 0 then
       error(BROKEN, 0)
     end
-    return total, moment, costs
+    return total, costs
   end
 
   local function at_rank(c, rank)
     local reply = checked(try('ZRANGE', c.key, rank, rank, 'WITHSCORES'))
-    return parsed(reply[1], reply[2])
+    local moment = tonumber(reply[2])
+    return (parsed(reply[1], moment)), moment
   end
 
   -- The moment of the first entry with so large a total.
@@ -40,18 +41,21 @@ function ALGORITHMS.sliding_window(kind)
     return moment
   end
 
-  -- The first entry after a moment, as member and score, and how many are before it. The two oldest ones
-  -- mostly tell: one leaves for each that comes.
-  local function first_after(c, moment)
+  -- The first entry after `since`, its moment, and how many are before it, if that is known. The two oldest
+  -- ones mostly tell: one leaves for each that comes.
+  local function first_after(c, since)
     local oldest = checked(try('ZRANGE', c.key, '0', '1', 'WITHSCORES'))
-    if tonumber(oldest[2]) > moment then
-      return oldest[1], oldest[2], 0
+    local moment = tonumber(oldest[2])
+    if moment > since then
+      return oldest[1], moment, 0
     end
-    if tonumber(oldest[4]) > moment then -- two, since the last one is after it
-      return oldest[3], oldest[4], 1
+    moment = tonumber(oldest[4]) -- there are two: the last one is after `since`
+    if moment > since then
+      return oldest[3], moment, 1
     end
-    local first = checked(try('ZRANGEBYSCORE', c.key, '(' .. written(moment), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-    return first[1], first[2], nil
+    local after = '(' .. written(since)
+    local first = checked(try('ZRANGEBYSCORE', c.key, after, '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
+    return first[1], tonumber(first[2]), nil
   end
 
   function kind.read(c)
@@ -61,7 +65,8 @@ function ALGORITHMS.sliding_window(kind)
     if not member then
       return 0
     end
-    local total, moment, costs = parsed(member, last[2])
+    local moment = tonumber(last[2])
+    local total, costs = parsed(member, moment)
     c.total, c.moment = total, moment
     if moment > now then
       c.now = moment
@@ -71,14 +76,13 @@ function ALGORITHMS.sliding_window(kind)
       c.expired = nil
       return 0
     end
-    local first, score, expired = first_after(c, since)
+    local first, first_total = nil, total
+    first, c.first_moment, c.expired = first_after(c, since)
     if first ~= member then
-      c.first_total, c.first_moment, costs = parsed(first, score)
-    else
-      c.first_total, c.first_moment = total, moment
+      first_total, costs = parsed(first, c.first_moment)
     end
-    c.first, c.expired = first, expired
-    local before = c.first_total - tonumber(costs)
+    c.first, c.first_total = first, first_total
+    local before = first_total - tonumber(costs)
     if before < 0 or total <= before then
       error(BROKEN, 0)
     end
