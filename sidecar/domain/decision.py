@@ -79,7 +79,8 @@ class RuleState:
 
     @property
     def remaining(self) -> int:
-        return max(0, self.check.capacity - self.usage.used)
+        left = self.check.capacity - self.usage.used
+        return left if left > 0 else 0
 
     @property
     def requests_left(self) -> int:
@@ -121,6 +122,7 @@ class Decision:
         return enforcing or ([self.rule_id] if self.rule_id else [])
 
 
+_ALLOWED = Reason.ALLOWED
 _WITHOUT_STORE = frozenset((Reason.STORAGE_UNAVAILABLE, Reason.LOCAL_QUOTA_EXCEEDED))
 _QUOTA = frozenset((Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED))
 
@@ -128,23 +130,23 @@ _QUOTA = frozenset((Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED))
 def decide(checks: Sequence[Check], counted: Counted, refused: Reason = Reason.QUOTA_EXCEEDED) -> Decision:
     """Fold the states of all rules into the one answer (`docs/decisions.md` says which rule is shown)."""
     states = tuple(map(RuleState, checks, counted.usages))
-    shown = _shown(states, admitted=counted.admitted)
-    reason = Reason.ALLOWED if counted.admitted else refused
+    admitted = counted.admitted
+    shown = _shown(states, admitted=admitted) if len(states) > 1 or checks[0].shadow else states[0]
+    rule = None if shown is None else shown.check.rule
+    # By position: this is made for each request, and names cost as much again.
     return Decision(
-        allowed=counted.admitted,
-        reason=reason,
-        client_id=checks[0].client_id,
-        rule_id=shown.check.rule.id if shown else None,
-        now_us=counted.now_us,
-        shown=shown,
-        states=states,
-        refusal=None if counted.admitted or shown is None else shown.check.rule.response,
+        admitted,
+        _ALLOWED if admitted else refused,
+        checks[0].client_id,
+        None if rule is None else rule.id,
+        counted.now_us,
+        shown,
+        states,
+        None if rule is None or admitted else rule.response,
     )
 
 
 def _shown(states: Sequence[RuleState], *, admitted: bool) -> RuleState | None:
-    if len(states) == 1:
-        return None if states[0].check.shadow else states[0]
     enforcing = [state for state in states if not state.check.shadow]
     if admitted:
         return min(enforcing, key=_tightest, default=None)
