@@ -244,9 +244,9 @@ def _extractor(kind: str, parameters: Mapping[str, int], options: IdentityOption
         case "user_id":
             return lambda request, path: request.user_id
         case "ip":
-            prefix = options.ipv6_prefix
+            length = options.ipv6_prefix
             return lambda request, path: (
-                address_identity(request.address, prefix) if request.has_address else None
+                address_identity(request.address, length) if request.has_address else None
             )
         case "ip_user_agent":
             return lambda request, path: _ip_user_agent(request, options)

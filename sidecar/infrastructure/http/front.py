@@ -7,8 +7,8 @@ speaks is said by its path alone.
 
 import logging
 import re
-from collections.abc import Awaitable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sidecar.application.evaluator import RateLimitEvaluator
@@ -20,7 +20,7 @@ from sidecar.infrastructure.http.access import Access
 from sidecar.infrastructure.http.dialects import ENVOY, PROXIES, Dialect, envoy, evaluate, ratelog
 from sidecar.infrastructure.http.errors import FAILED, error_answer
 from sidecar.infrastructure.http.headers import ResponseOptions
-from sidecar.infrastructure.http.messages import Answer, Call, Incoming, Respond, joined, origin_form
+from sidecar.infrastructure.http.messages import Answer, Call, Incoming, Respond, origin_form
 from sidecar.infrastructure.http.server import read_body
 from sidecar.infrastructure.http.sources import Sources
 from sidecar.infrastructure.http.writing import new_request_id
@@ -78,48 +78,46 @@ class Front:
     def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None:
         """Answers through `respond`, at once or once it is decided; of the APIs, what is returned answers."""
         target = origin_form(call.target)
-        if target.startswith(("/health", "/ready")) and (probed := self._probed(target)):
+        if target.startswith(_PROBES) and (probed := self._probed(target)):
             respond(probed)
             return None
-        headers = self._admitted(call)
-        if isinstance(headers, Answer):
-            respond(headers)
+        options = self.options
+        if refused := self._refused(call, options.access):
+            respond(refused)
             return None
-        call.request_id = _request_id(headers.get("x-request-id", ""))
-        client_id = None
+        call.request_id = _request_id(call.headers.get("x-request-id", ""))
         if target.startswith("/clients/") and (pinned := _PINNED.fullmatch(target)):
-            client_id, target = pinned.groups()
-        if "proxy" in self.options.apis and (found := _dialect(target)):
-            dialect, own_target = found
-            self._ask(dialect, Call(call.method, own_target, headers, client_id, call.request_id), respond)
+            call.client_id, target = pinned.groups()
+        call.target = target
+        if "proxy" in options.apis and (dialect := _dialect(call)):
+            self._ask(dialect, call, respond)
             return None
-        if client_id is None:
-            return self._api(call, Call(call.method, target, headers, None, call.request_id))
+        if call.client_id is None:
+            return self._api(call)
         respond(_NOTHING)
         return None
 
-    def _admitted(self, call: Incoming) -> dict[str, str] | Answer:
-        """The headers, or the answer to one who may not ask."""
-        access = self.options.access
+    def _refused(self, call: Incoming, access: Access) -> Answer | None:
+        """The answer to one who may not ask; of others the secret is taken away."""
         if not access.admits(call.peer):
             return self._no_access("peer", call.peer)
-        headers = joined(call.header_items)
-        if not access.takes_secret(headers):
+        if (headers := access.without_secret(call.headers)) is None:
             return self._no_access("secret", call.peer)
-        return headers
+        call.headers = headers
+        return None
 
     def _no_access(self, wrong: str, peer: str | None) -> Answer:
         """A plain 403, which no proxy takes for a limit or for a limiter that is broken."""
         self._watcher.peer_refused(wrong, "gone" if peer is None else peer)
         return error_answer(403, _NO_ACCESS[wrong])
 
-    async def _api(self, incoming: Incoming, call: Call) -> Answer:
+    async def _api(self, call: Incoming) -> Answer:
         apis = self.options.apis
         match call.target.partition("?")[0]:
             case evaluate.PATH if "evaluate" in apis:
-                return await self._evaluate(incoming, call)
+                return await self._evaluate(call)
             case ratelog.CHECK_PATH if "rate" in apis:
-                return await self._rate(self._rate_check(incoming, call))
+                return await self._rate(self._rate_check(call))
             case ratelog.STATUS_PATH if "rate" in apis:
                 return await self._rate(self._rate_status(call))
         return _NOTHING
@@ -133,10 +131,10 @@ class Front:
             self._watcher.unreadable_target(dialect.name)
         self._evaluator.decide(request, lambda decision: respond(_written(dialect, decision, options)))
 
-    async def _evaluate(self, incoming: Incoming, call: Call) -> Answer:
+    async def _evaluate(self, call: Incoming) -> Answer:
         if call.method != "POST":
             return error_answer(405, "evaluate takes POST", Allow="POST")
-        body = await _body(incoming, call)
+        body = await _body(call)
         if isinstance(body, Answer):
             return body
         try:
@@ -144,14 +142,14 @@ class Front:
         except Malformed as error:
             return error_answer(400, str(error))
         except Rejected as error:
-            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
+            return _invalid(error.problems)
         rule_set = self._evaluator.rule_set
         if rule_set.complete and rule_set.client(asked.client_id or "") is None:
             return error_answer(404, "there is no such client")
         decision = await self._evaluator.evaluate(asked)
         if decision.reason is Reason.IDENTIFIER_MISSING:
             missing = [("identifier", f"the rule {decision.rule_id!r} needs another identifier")]
-            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(missing))
+            return _invalid(missing)
         return evaluate.write(decision, self.options.response)
 
     async def _rate(self, answer: Awaitable[Answer]) -> Answer:
@@ -160,15 +158,16 @@ class Front:
         except Malformed as error:
             return error_answer(400, str(error))
         except (Rejected, InvalidValue) as error:
-            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
+            return _invalid(error.problems)
 
-    async def _rate_check(self, incoming: Incoming, call: Call) -> Answer:
+    async def _rate_check(self, call: Incoming) -> Answer:
         if call.method != "POST":
             return error_answer(405, "check takes POST", Allow="POST")
-        body = await _body(incoming, call)
+        body = await _body(call)
         if isinstance(body, Answer):
             return body
-        decision = await self._rates.check(ratelog.read_check(replace(call, body=body)), call.request_id)
+        call.body = body
+        decision = await self._rates.check(ratelog.read_check(call), call.request_id)
         return ratelog.write_check(decision, self.options.response)
 
     async def _rate_status(self, call: Call) -> Answer:
@@ -184,15 +183,19 @@ class Front:
                 return _HEALTHY
             case "/ready":
                 word = self._readiness.word.encode()
-                return Answer(self._readiness.status, {"Content-Type": "text/plain"}, word)
+                return Answer.of(self._readiness.status, {"Content-Type": "text/plain"}, word)
         return None
 
 
-async def _body(incoming: Incoming, call: Call) -> bytes | Answer:
+def _invalid(problems: Iterable[tuple[str, str]]) -> Answer:
+    return Answer.of(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(problems))
+
+
+async def _body(call: Incoming) -> bytes | Answer:
     try:
-        body = await read_body(incoming, call.headers.get("expect", ""))
+        body = await read_body(call, call.headers.get("expect", ""))
     except TimeoutError:
-        incoming.keep_alive = False
+        call.keep_alive = False
         return error_answer(408, "the body did not come in time")
     return error_answer(413, "expected a body of at most 1 MiB") if body is None else body
 
@@ -210,13 +213,15 @@ def _request_id(given: str) -> str:
     return given if _REQUEST_ID.fullmatch(given) else new_request_id()
 
 
-def _dialect(target: str) -> tuple[Dialect, str] | None:
-    """The proxy's dialect, and the client's own target where the path has it."""
+def _dialect(call: Incoming) -> Dialect | None:
+    """The proxy's dialect. Of the target is left what is the client's own, where the path has it."""
+    target = call.target
     if target.startswith(envoy.PATH):
-        return ENVOY, target.removeprefix(envoy.PATH)
-    dialect = PROXIES.get(target.partition("?")[0])
-    return (dialect, "") if dialect else None
+        call.target = target[len(envoy.PATH) :]
+        return ENVOY
+    return PROXIES.get(target.partition("?")[0])
 
 
-_HEALTHY = Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
+_PROBES = "/health", "/ready"
+_HEALTHY = Answer.of(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
 _NOTHING = error_answer(404, "nothing is served at this path; Envoy needs path_prefix: /authz")

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from sidecar.domain.decision import Decision, Reason, RuleState
 from sidecar.infrastructure.http.ietf import ietf_headers
+from sidecar.infrastructure.http.messages import line
 from sidecar.infrastructure.http.rounding import seconds
 
 
@@ -24,24 +25,25 @@ class ResponseOptions:
     envoy_ratelimited: bool = False
 
 
-def rate_limit_headers(decision: Decision, options: ResponseOptions) -> dict[str, str]:
+def rate_limit_lines(decision: Decision, options: ResponseOptions) -> str:
     """Those of the shown rule (`ietf_headers`: of all), and for a refusal what makes it one."""
-    headers: dict[str, str] = {}
-    if (state := decision.shown) and options.legacy_headers:
+    lines, state = "", decision.shown
+    if state is not None and options.legacy_headers:
         reset_us = state.usage.reset_us + (decision.now_us if options.reset_epoch else 0)
-        headers["X-RateLimit-Limit"] = str(state.check.capacity)
-        headers["X-RateLimit-Remaining"] = str(state.remaining)
-        headers["X-RateLimit-Reset"] = str(seconds(reset_us))
+        lines = (
+            f"X-RateLimit-Limit: {state.check.capacity}\r\n"
+            f"X-RateLimit-Remaining: {state.remaining}\r\n"
+            f"X-RateLimit-Reset: {seconds(reset_us)}\r\n"
+        )
     if options.ietf_headers:
-        headers |= ietf_headers(decision)
+        lines += "".join([line(name, value) for name, value in ietf_headers(decision).items()])
     if decision.without_store:
-        headers["X-RateLimit-Degraded"] = "storage_unavailable"
+        lines += "X-RateLimit-Degraded: storage_unavailable\r\n"
     if decision.allowed:
-        return headers
+        return lines
     if decision.rule_id:
-        headers["X-RateLimit-Rule"] = decision.rule_id
-    headers["Cache-Control"] = "no-store"
-    return headers
+        lines += line("X-RateLimit-Rule", decision.rule_id)
+    return lines + "Cache-Control: no-store\r\n"
 
 
 def retry_after(state: RuleState) -> int | None:

@@ -15,11 +15,12 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpVersion11
 from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from multidict import CIMultiDict
 
 from sidecar.infrastructure.connection import BODY_SECONDS, FIRST_REQUEST_SECONDS, Crowd
 from sidecar.infrastructure.http.access import peer_of
 from sidecar.infrastructure.http.errors import MALFORMED, failed
-from sidecar.infrastructure.http.messages import Answer, Handler, Incoming
+from sidecar.infrastructure.http.messages import Answer, Handler, Headers, Incoming
 from sidecar.infrastructure.http.parsing import MAX_QUEUE, loses_what_follows, request_parser
 from sidecar.infrastructure.http.writing import answer_bytes
 
@@ -31,6 +32,7 @@ LINGER_SECONDS = 5.0
 #: is never we who close one just being used.
 HEAD_SECONDS = 30.0
 KEEPALIVE_SECONDS = 3630.0
+_NO_HEADERS = Headers(CIMultiDict())
 _NO_HTTP: tuple[Any, StreamReader] = (None, EMPTY_PAYLOAD)
 
 
@@ -82,7 +84,7 @@ class DataConnection(BaseProtocol):
                 self._pause_reading_for_buffer()
         elif self._buffer_paused:
             self._resume_reading_for_buffer()
-        if self._current is None:
+        if self._queue and self._current is None:
             self._next()
 
     def eof_received(self) -> bool:
@@ -160,7 +162,7 @@ class DataConnection(BaseProtocol):
     @property
     def _has_body(self) -> bool:
         """Whether all of the request that is being answered has come."""
-        return self._current is None or self._current.body.is_eof()
+        return self._current is None or self._current.stream.is_eof()
 
     @property
     def _held(self) -> int:
@@ -182,13 +184,15 @@ class DataConnection(BaseProtocol):
                     self._queue.append(_NO_HTTP)
                 return
             if messages:
+                if not upgraded and len(messages) == 1 and self._takes_at_once(messages[0], data):
+                    return
                 self._queue.extend(messages)
                 # A head that has begun behind them has its time too.
                 self._begun = bool(data) and messages[-1][1] is EMPTY_PAYLOAD and not data.endswith(b"\n")
             elif data and not self._begun and self._has_body:
                 self._waiting_since, self._begun = self._loop.time(), True
             if not upgraded:
-                if messages and loses_what_follows(messages[-1], data):
+                if messages and messages[-1][0].upgrade and loses_what_follows(messages[-1], data):
                     self._last = messages[-1][0]
                 return
             # Nobody switches protocols here: what follows is another request.
@@ -198,9 +202,20 @@ class DataConnection(BaseProtocol):
                 return
             data = rest
 
+    def _takes_at_once(self, parsed: tuple[Any, StreamReader], data: bytes) -> bool:
+        """Starts on a request that came alone, as those of proxies do; false where there is more to it."""
+        message, payload = parsed
+        if payload is not EMPTY_PAYLOAD or self._current is not None or self._queue:
+            return False
+        if message.upgrade or self._paused or self._buffer_paused:
+            return False
+        self._begun = data[-1:] not in (b"\n", b"")
+        self._start(message, payload)
+        return True
+
     def _break_off(self) -> bool:
         """The rest of the last request's body does not come; false where nothing of it is missing."""
-        body = self._queue[-1][1] if self._queue else self._current.body if self._current else EMPTY_PAYLOAD
+        body = self._queue[-1][1] if self._queue else self._current.stream if self._current else EMPTY_PAYLOAD
         if body.is_eof():
             return False
         body.set_exception(BadHttpMessage("the body is not complete"))
@@ -219,20 +234,24 @@ class DataConnection(BaseProtocol):
 
     def _start(self, message: Any, payload: StreamReader) -> None:
         if message is None:  # nothing for the log: anybody may send it
-            self._current = Incoming("", "", (), None, payload, keep_alive=False, old=False)
+            self._current = Incoming("", "", _NO_HEADERS, stream=payload)
             self._respond(MALFORMED)
             return
         keep_alive = not message.should_close and message is not self._last
         if message.method == "CONNECT" and not payload.is_eof():  # everything that follows would be its body
             payload, keep_alive = EMPTY_PAYLOAD, False
+        version = message.version
         self._current = call = Incoming(
-            method=message.method,
-            target=message.path,
-            header_items=message.headers.items(),
-            peer=self._peer,
-            body=payload,
-            keep_alive=keep_alive,
-            old=message.version < HttpVersion11,
+            message.method,
+            message.path,
+            Headers(message.headers),
+            None,
+            "",
+            b"",
+            self._peer,
+            payload,
+            keep_alive,
+            version is not HttpVersion11 and version < HttpVersion11,
         )
         try:
             awaited = self._handler.start(call, self._respond)
@@ -259,24 +278,26 @@ class DataConnection(BaseProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _respond(self, answer: Answer) -> None:
-        if (call := self._current) is None or call.answered or (transport := self.transport) is None:
+        call, transport = self._current, self.transport
+        if call is None or call.answered or transport is None:
             return
         call.answered = True
-        last = self._is_last(call)
+        last = (
+            self._closing
+            or not call.keep_alive
+            or not self._handler.serving
+            or (self._ended and not self._queue)
+        )
         try:
             written = answer_bytes(answer, call, keep_alive=not last)
         except Exception:
             last, written = True, answer_bytes(failed(call), call, keep_alive=False)
         if not transport.is_closing():
             transport.write(written)
-        if call.body.is_eof():
+        if call.stream.is_eof():
             self._finished(last=last)
         else:
-            self._task = asyncio.ensure_future(self._discard(call.body, last=last))
-
-    def _is_last(self, call: Incoming) -> bool:
-        ended = self._closing or (self._ended and not self._queue)
-        return ended or not (call.keep_alive and self._handler.serving)
+            self._task = asyncio.ensure_future(self._discard(call.stream, last=last))
 
     async def _discard(self, body: StreamReader, *, last: bool) -> None:
         left = MAX_UNWANTED

@@ -69,7 +69,7 @@ class Handler:
             case "/fails-later":
                 return self._fails()
             case "/split":
-                respond(Answer(200, {"X-A": "a\r\nX-B: b"}))
+                respond(Answer.of(200, {"X-A": "a\r\nX-B: b"}))
             case "/twice":
                 respond(said("/once"))
                 respond(said("/again"))
@@ -79,7 +79,7 @@ class Handler:
         return None
 
     async def _body(self, call: Incoming) -> Answer:
-        body = await read_body(call, dict(call.header_items).get("Expect", ""))
+        body = await read_body(call, call.headers.get("expect", ""))
         return said("too long" if body is None else str(len(body)))
 
     async def _fails(self) -> Answer:
@@ -88,7 +88,7 @@ class Handler:
 
 
 def said(text: str) -> Answer:
-    return Answer(200, {"X-Target": text.encode("utf-8", "surrogateescape").decode("latin-1")}, b"b")
+    return Answer.of(200, {"X-Target": text.encode("utf-8", "surrogateescape").decode("latin-1")}, b"b")
 
 
 class Talk:
