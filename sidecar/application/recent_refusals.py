@@ -59,7 +59,11 @@ class RecentRefusals:
         known = [(check, found) for check in checks if (found := self._find(check, now))]
         if not known:
             return None
-        usages = [_later(found, now) for _, found in known]
+        if len(known) == 1:
+            check, found = known[0]
+            passed_us = _passed_us(found, now)
+            return decide([check], Counted(False, found.now_us + passed_us, [_later(found.usage, passed_us)]))
+        usages = [_later(found.usage, _passed_us(found, now)) for _, found in known]
         decision = decide([check for check, _ in known], Counted(False, 0, usages))
         # By the clock that the shown numbers are of: together they are the same moment each time.
         shown = next(found for check, found in known if decision.shown and check is decision.shown.check)
@@ -96,11 +100,12 @@ def _key(check: Check) -> Key:
     return check.client_id, check.rule.id, check.identifier, check.limit
 
 
-def _later(refusal: _Refusal, now: float) -> Usage:
+def _later(usage: Usage, passed_us: int) -> Usage:
     """The usage at this moment: waiting as long as it says is enough."""
-    passed_us, usage = _passed_us(refusal, now), refusal.usage
-    retry_us = None if usage.retry_us is None else max(1, usage.retry_us - passed_us)
-    return Usage(False, usage.used, retry_us, max(1, usage.reset_us - passed_us))
+    retry_us, reset_us = usage.retry_us, usage.reset_us - passed_us
+    if retry_us is not None:
+        retry_us = retry_us - passed_us if retry_us > passed_us else 1
+    return Usage(False, usage.used, retry_us, reset_us if reset_us > 0 else 1)
 
 
 def _passed_us(refusal: _Refusal, now: float) -> int:

@@ -93,6 +93,11 @@ class _CompiledRule:
             would_refuse=_never_fits(client_id, rule),
         )
 
+    def override(self, request: RequestMetadata, path: str | None) -> int | str | None:
+        """What the rule says of this caller alone."""
+        values = self.reader.values(request, path)
+        return None if values is None else self.overrides.get(values)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Met:
@@ -215,18 +220,16 @@ class ClientRules:
         """What to count for one rule; `None` where it leaves this identifier alone."""
         if not compiled.counts:  # watched only: one that is not has decided before
             return self._refused(compiled, Reason.BLOCKED)
-        terms = compiled.terms
-        if (values := compiled.reader.values(request, path)) is None:
+        identifier, terms = compiled.reader.identify(request, path), compiled.terms
+        if identifier is None:
             if (identifier := self._missing(compiled, request)) is None:
                 return self._refused(compiled, Reason.IDENTIFIER_MISSING)
-        else:
-            identifier = compiled.reader.identifier(values)
-            if compiled.overrides and (limit := compiled.overrides.get(values)) is not None:
-                if limit == UNLIMITED:
-                    return None
-                if limit == BLOCK:
-                    return self._refused(compiled, Reason.BLOCKED)
-                terms = compiled.rule.terms(int(limit))
+        elif compiled.overrides and (limit := compiled.override(request, path)) is not None:
+            if limit == UNLIMITED:
+                return None
+            if limit == BLOCK:
+                return self._refused(compiled, Reason.BLOCKED)
+            terms = compiled.rule.terms(int(limit))
         return self._counted(compiled, identifier, terms, request.cost or 1)
 
     def _counted(self, compiled: _CompiledRule, identifier: str, terms: Terms, times: int) -> Check:

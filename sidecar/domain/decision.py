@@ -118,7 +118,9 @@ class Decision:
     @property
     def violated(self) -> list[str]:
         """The ids of the rules that refused."""
-        enforcing = [s.check.rule.id for s in self.states if not s.check.shadow and not s.usage.fits]
+        enforcing: list[str] = []
+        if len(self.states) > 1:
+            enforcing = [s.check.rule.id for s in self.states if not s.check.shadow and not s.usage.fits]
         return enforcing or ([self.rule_id] if self.rule_id else [])
 
 

@@ -218,6 +218,16 @@ class IdentifierReader:
         values = tuple(extract(request, path) for extract in self._extract)
         return None if None in values else values  # type: ignore[return-value]
 
+    def identify(self, request: RequestMetadata, path: str | None) -> str | None:
+        """The identifier's text in one step, where nobody asks for the values that it is made of."""
+        if self._alone is None:
+            values = self.values(request, path)
+            return None if values is None else self.identifier(values)
+        value = self._alone(request, path)
+        if value is None:
+            return None
+        return "=" + value if self._is_address[0] else encode(value)
+
     def parse(self, written: str) -> tuple[str, ...]:
         """The values of an identifier as a person writes it; parts of a combined key joined by `|`."""
         parts = written.split("|", max(0, len(self._is_address) - 1))

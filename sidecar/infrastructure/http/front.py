@@ -29,7 +29,7 @@ from sidecar.infrastructure.validation import Malformed, Rejected
 
 _log = logging.getLogger("sidecar.http")
 _PINNED = re.compile(r"/clients/([A-Za-z0-9._-]{1,64})(/.*)", re.DOTALL)
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_is_request_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
 _NO_ACCESS = {
     "peer": "this address is not in listen.trusted_peers",
     "secret": "this needs the secret of listen.secret in its header",
@@ -77,33 +77,25 @@ class Front:
 
     def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None:
         """Answers through `respond`, at once or once it is decided; of the APIs, what is returned answers."""
-        target = origin_form(call.target)
-        if target.startswith(_PROBES) and (probed := self._probed(target)):
+        options, access = self.options, self.options.access
+        call.target = origin_form(call.target)
+        dialect = _dialect(call)
+        if dialect is None and (probed := self._probed(call.target)):
             respond(probed)
-            return None
-        options = self.options
-        if refused := self._refused(call, options.access):
-            respond(refused)
-            return None
-        call.request_id = _request_id(call.headers.get("x-request-id", ""))
-        if target.startswith("/clients/") and (pinned := _PINNED.fullmatch(target)):
-            call.client_id, target = pinned.groups()
-        call.target = target
-        if "proxy" in options.apis and (dialect := _dialect(call)):
-            self._ask(dialect, call, respond)
-            return None
-        if call.client_id is None:
-            return self._api(call)
-        respond(_NOTHING)
-        return None
-
-    def _refused(self, call: Incoming, access: Access) -> Answer | None:
-        """The answer to one who may not ask; of others the secret is taken away."""
-        if not access.admits(call.peer):
-            return self._no_access("peer", call.peer)
-        if (headers := access.without_secret(call.headers)) is None:
-            return self._no_access("secret", call.peer)
-        call.headers = headers
+        elif not access.admits(call.peer):
+            respond(self._no_access("peer", call.peer))
+        elif access.secrets and not _take_secret(call, access):
+            respond(self._no_access("secret", call.peer))
+        else:
+            given = call.headers.get("x-request-id", "")
+            call.request_id = given if _is_request_id(given) else new_request_id()
+            dialect = dialect or _pinned_dialect(call)
+            if dialect is None and call.client_id is None:
+                return self._api(call)
+            if dialect is None or "proxy" not in options.apis:
+                respond(_NOTHING)
+            else:
+                self._ask(dialect, call, respond)
         return None
 
     def _no_access(self, wrong: str, peer: str | None) -> Answer:
@@ -178,6 +170,8 @@ class Front:
 
     def _probed(self, target: str) -> Answer | None:
         """Liveness and readiness, which anybody may ask."""
+        if not target.startswith(("/health", "/ready")):
+            return None
         match target.partition("?")[0]:
             case "/health":
                 return _HEALTHY
@@ -209,8 +203,12 @@ def _written(dialect: Dialect, decision: Decision, options: FrontOptions) -> Ans
         return FAILED
 
 
-def _request_id(given: str) -> str:
-    return given if _REQUEST_ID.fullmatch(given) else new_request_id()
+def _take_secret(call: Incoming, access: Access) -> bool:
+    """False where it is not there."""
+    if (headers := access.without_secret(call.headers)) is None:
+        return False
+    call.headers = headers
+    return True
 
 
 def _dialect(call: Incoming) -> Dialect | None:
@@ -222,6 +220,13 @@ def _dialect(call: Incoming) -> Dialect | None:
     return PROXIES.get(target.partition("?")[0])
 
 
-_PROBES = "/health", "/ready"
+def _pinned_dialect(call: Incoming) -> Dialect | None:
+    """The same for a path that begins with a client."""
+    if not (call.target.startswith("/clients/") and (pinned := _PINNED.fullmatch(call.target))):
+        return None
+    call.client_id, call.target = pinned.groups()
+    return _dialect(call)
+
+
 _HEALTHY = Answer.of(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
 _NOTHING = error_answer(404, "nothing is served at this path; Envoy needs path_prefix: /authz")

@@ -8,6 +8,9 @@ from sidecar.infrastructure.http.ietf import ietf_headers
 from sidecar.infrastructure.http.messages import line
 from sidecar.infrastructure.http.rounding import seconds
 
+_UNAVAILABLE = Reason.STORAGE_UNAVAILABLE
+_STATUSES = {Reason.QUOTA_EXCEEDED: 429, Reason.LOCAL_QUOTA_EXCEEDED: 429}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOptions:
@@ -41,15 +44,15 @@ def rate_limit_lines(decision: Decision, options: ResponseOptions) -> str:
         lines += "X-RateLimit-Degraded: storage_unavailable\r\n"
     if decision.allowed:
         return lines
-    if decision.rule_id:
-        lines += line("X-RateLimit-Rule", decision.rule_id)
+    if decision.rule_id:  # an id has nothing in it that a header may not have: a rule sees to that
+        return f"{lines}X-RateLimit-Rule: {decision.rule_id}\r\nCache-Control: no-store\r\n"
     return lines + "Cache-Control: no-store\r\n"
 
 
 def retry_after(state: RuleState) -> int | None:
     """Seconds to wait, at least 1; `None` when no waiting helps."""
     retry_us = state.usage.retry_us
-    return None if retry_us is None else max(1, seconds(retry_us))
+    return None if retry_us is None else seconds(retry_us) or 1
 
 
 def proxy_retry_after(decision: Decision) -> str:
@@ -68,13 +71,7 @@ def refusal_status(decision: Decision, options: ResponseOptions) -> int:
 
 
 def reason_status(reason: Reason, options: ResponseOptions) -> int:
-    match reason:
-        case Reason.QUOTA_EXCEEDED | Reason.LOCAL_QUOTA_EXCEEDED:
-            return 429
-        case Reason.STORAGE_UNAVAILABLE:
-            return options.unavailable_status
-        case _:
-            return 403
+    return options.unavailable_status if reason is _UNAVAILABLE else _STATUSES.get(reason, 403)
 
 
 def reset_at(decision: Decision) -> str | None:

@@ -112,7 +112,8 @@ class PatientParser:
     def _goes_on(self, data: bytes) -> None:
         if self._before is not None:
             self._begun.append(data)
-        if self._body.is_eof():
+        # What has the end of a head in it is no head that never ends, but kept back behind other requests.
+        if self._body.is_eof() and _END_OF_HEAD not in data:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 raise BadHttpMessage("the head is too long")

@@ -78,13 +78,17 @@ class DataConnection(BaseProtocol):
         if self._rest:
             data, self._rest = self._rest + data, b""
         self._read(data)
+        if self._queue or self._buffer_paused:
+            self._go_on_or_wait()
+
+    def _go_on_or_wait(self) -> None:
         # What the parser keeps back while it is full comes before what the transport has.
         if self._held >= MAX_QUEUE:
             if not self._buffer_paused:
                 self._pause_reading_for_buffer()
         elif self._buffer_paused:
             self._resume_reading_for_buffer()
-        if self._queue and self._current is None:
+        if self._current is None:
             self._next()
 
     def eof_received(self) -> bool:

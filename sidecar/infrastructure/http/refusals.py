@@ -29,13 +29,13 @@ def full_answer(decision: Decision, options: ResponseOptions) -> Answer:
     lines = rate_limit_lines(decision, options)
     if decision.allowed:
         return Answer(200, lines)
-    if decision.is_quota:
+    status, refusal, is_quota = refusal_status(decision, options), decision.refusal, decision.is_quota
+    if is_quota:
         lines += f"Retry-After: {proxy_retry_after(decision)}\r\n"
-    status, refusal = refusal_status(decision, options), decision.refusal
     if refusal and refusal.body is not None:
         lines += line("Content-Type", refusal.content_type or "text/plain; charset=utf-8")
         return Answer(status, lines, refusal.body.encode("utf-8", "surrogatepass"))
-    violated = tuple(decision.violated) if decision.is_quota else ()
+    violated = tuple(decision.violated) if is_quota else ()
     return Answer(status, lines + _PROBLEM_LINE, _problem(status, decision.reason, violated))
 
 
