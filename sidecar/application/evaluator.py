@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from asyncio import Future, ensure_future
 from collections.abc import Callable
 
 from sidecar.application.census import Census
 from sidecar.application.failure import WithoutStore, not_known_yet
 from sidecar.application.ports import CounterStore, Observer, StoreUnavailable
-from sidecar.application.recent_refusals import RecentRefusals
+from sidecar.application.recent_refusals import Asked, RecentRefusals
 from sidecar.domain.decision import Check, Counted, Decision, decide
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.ruleset import RuleSet
@@ -67,22 +66,30 @@ class RateLimitEvaluator:
             return
         charge, asked = request.cost > 0, self._recent.before_asking()
 
-        def answered(counted: Future[Counted]) -> None:
+        def answered(outcome: Counted | Exception) -> None:
+            self._tell(request, self._decided(checks, outcome, asked, charge=charge), then)
+
+        self._counters.hit_then(checks, answered, charge=charge)
+
+    def _decided(
+        self, checks: list[Check], outcome: Counted | Exception, asked: Asked, *, charge: bool
+    ) -> Decision:
+        if isinstance(outcome, Counted):
             try:
-                result = counted.result()
-                if charge:
-                    self._census.counted(checks, result)
-                decision = decide(checks, result)
-                if not decision.allowed:
-                    self._recent.remember(decision, asked)
-            except StoreUnavailable:
-                decision = self._without_store.decide(checks, charge=charge)
+                return self._counted(checks, outcome, asked, charge=charge)
             except Exception:  # whatever it is, the request waits for a decision
                 _log.exception("a request could not be counted")
-                decision = self._without_store.decide(checks, charge=charge)
-            self._tell(request, decision, then)
+        elif not isinstance(outcome, StoreUnavailable):
+            _log.error("a request could not be counted", exc_info=outcome)
+        return self._without_store.decide(checks, charge=charge)
 
-        ensure_future(self._counters.hit(checks, charge=charge)).add_done_callback(answered)
+    def _counted(self, checks: list[Check], counted: Counted, asked: Asked, *, charge: bool) -> Decision:
+        if charge:
+            self._census.counted(checks, counted)
+        decision = decide(checks, counted)
+        if not decision.allowed:
+            self._recent.remember(decision, asked)
+        return decision
 
     def _tell(self, request: RequestMetadata, decision: Decision, then: Callable[[Decision], None]) -> None:
         try:

@@ -68,5 +68,5 @@ class Explainer:
     def _shown(self, state: RuleState) -> ExplainedState:
         check = state.check
         identifier = shown_identifier(check.rule.identifier_type, check.identifier)
-        beginning = self._counters.key_beginning(check.client_id, check.rule, check.resets)
+        beginning = self._counters.key_beginning(check.tag, check.rule, check.resets)
         return ExplainedState(state, identifier, beginning + identifier)

@@ -1,6 +1,6 @@
 """What the application needs of the outside, as protocols: the store, and someone who watches."""
 
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -8,9 +8,13 @@ from typing import Any, Protocol
 from sidecar.domain.decision import Check, Counted, Decision
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.rule import Client, Enforcement, Rule
+from sidecar.domain.sharding import SHARDS
 
 #: The one policy with which a store never forgets a counter before its time.
 NO_EVICTION = "noeviction"
+#: Cursors of one server are less; a search that goes on to others adds this for each shard that it is past.
+SERVER_CURSORS = 2**64
+MAX_CURSOR = len(SHARDS) * SERVER_CURSORS - 1
 
 
 class StoreUnavailable(Exception):
@@ -29,12 +33,17 @@ class CounterStore(Protocol):
     """Where counters live. Owns the clock: microseconds since the epoch, one reading per call."""
 
     def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Awaitable[Counted]:
-        """Decide all checks (1 to 64) of one request in one atomic step, all or nothing.
+        """Decide all checks (1 to 64, of one tag) of one request in one atomic step, all or nothing.
 
         If every enforcing check fits, each is charged its cost, and then each shadow check that fits; if one
         does not, nothing is. With `charge=False` the same is answered and nothing is charged. Usages come in
         the order of the checks. Raises `StoreUnavailable`, and then says nothing about whether it charged.
         """
+
+    def hit_then(
+        self, checks: Sequence[Check], then: Callable[[Counted | Exception], None], *, charge: bool = True
+    ) -> None:
+        """The same for who does not wait: `then` is told once, the exception instead of raising it."""
 
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
         """Notes identifiers that were seen; says about how many are alive. Raises `StoreUnavailable`.
@@ -43,16 +52,17 @@ class CounterStore(Protocol):
         """
 
     async def forget(self, checks: Sequence[Check]) -> int:
-        """Begin these counters anew; how many there were. Raises `StoreUnavailable`."""
+        """Begin these counters (of one tag) anew; how many there were. Raises `StoreUnavailable`."""
 
-    def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
-        """What the keys of a rule's counters begin with; the identifier follows."""
+    def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
+        """What the keys of a rule's counters begin with, those of one tag; the identifier follows."""
 
     async def identifiers(
-        self, client_id: str, rule: Rule, resets: int, cursor: int
+        self, client_id: str, rule: Rule, resets: int, cursor: int, *, spread: bool = False
     ) -> tuple[int, list[str]]:
         """Some of the identifiers that have a counter under a rule, and the cursor for more (0: no more).
 
+        `spread` says that the client's counters are not all of its own tag, but of its shards.
         Costs decisions nothing but the server's time for a bounded step. Raises `StoreUnavailable`.
         """
 

@@ -35,14 +35,16 @@ class Searches:
         finally:
             self._turn.release()
 
-    async def pages(self, client_id: str, rule: Rule, resets: int) -> AsyncIterator[tuple[list[str], bool]]:
+    async def pages(
+        self, client_id: str, rule: Rule, resets: int, *, spread: bool = False
+    ) -> AsyncIterator[tuple[list[str], bool]]:
         """The identifiers of a rule step by step, and whether that was the last one; a turn has to be held.
 
         An identifier may come twice. What else is in the store makes steps that find nothing.
         """
         cursor = 0
         while True:
-            cursor, found = await self.counters.identifiers(client_id, rule, resets, cursor)
+            cursor, found = await self.counters.identifiers(client_id, rule, resets, cursor, spread=spread)
             yield found, cursor == 0
             if cursor == 0:
                 return

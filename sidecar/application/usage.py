@@ -2,7 +2,7 @@
 
 import heapq
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sidecar.application.searching import Searches
@@ -19,6 +19,7 @@ from sidecar.domain.identity import (
 from sidecar.domain.route import RoutePattern
 from sidecar.domain.rule import Client, Rule
 from sidecar.domain.ruleset import MAX_CHECKS, RuleSet
+from sidecar.domain.sharding import ShardBy, shard_of
 
 #: What one look for the busiest identifiers goes through at most: so many identifiers, in so many steps.
 MAX_IDENTIFIERS = 100_000
@@ -90,7 +91,9 @@ class CounterUsage:
         """Some of a rule's identifiers, and the cursor for more (0: no more); a page may be empty or long."""
         naming = self._naming(client, rule)
         async with self._searches.turn():
-            following, texts = await self._counters.identifiers(client.id, rule, naming.resets, cursor)
+            following, texts = await self._counters.identifiers(
+                client.id, rule, naming.resets, cursor, spread=naming.spread
+            )
             return following, await self._counted(naming, texts)
 
     async def busiest(self, client: Client, rule: Rule, most: int) -> Busiest:
@@ -98,7 +101,7 @@ class CounterUsage:
         naming = self._naming(client, rule)
         looked_at, steps, best = 0, 0, list[IdentifierCount]()
         async with self._searches.turn():
-            async for texts, last in self._searches.pages(client.id, rule, naming.resets):
+            async for texts, last in self._pages(naming):
                 looked_at, steps, complete = looked_at + len(texts), steps + 1, last
                 page = await self._counted(naming, texts)
                 found = {one.identifier: one for one in [*best, *page]}
@@ -122,17 +125,19 @@ class CounterUsage:
 
     async def forget(self, checks: Sequence[Check]) -> int:
         """Begin these counters anew; how many there were."""
-        parts = (checks[start : start + MAX_CHECKS] for start in range(0, len(checks), MAX_CHECKS))
         try:
-            return sum([await self._counters.forget(part) for part in parts])
+            return sum([await self._counters.forget([checks[n] for n in call]) for call in _calls(checks)])
         finally:
             self.on_forget()
 
     async def _shown_as(self, naming: "_Naming", identifier: str) -> list[Check]:
         kind, found = naming.rule.identifier_type, dict[str, None]()
-        async for texts, _ in self._searches.pages(naming.client.id, naming.rule, naming.resets):
+        async for texts, _ in self._pages(naming):
             found |= dict.fromkeys(text for text in texts if shown_identifier(kind, text) == identifier)
         return [naming.check(text) for text in found]
+
+    def _pages(self, naming: "_Naming") -> AsyncIterator[tuple[list[str], bool]]:
+        return self._searches.pages(naming.client.id, naming.rule, naming.resets, spread=naming.spread)
 
     async def _counted(self, naming: "_Naming", texts: Sequence[str]) -> list[IdentifierCount]:
         used = await self._used([naming.check(text) for text in texts])
@@ -143,10 +148,11 @@ class CounterUsage:
         ]
 
     async def _used(self, checks: Sequence[Check]) -> list[int]:
-        used: list[int] = []
-        for start in range(0, len(checks), MAX_CHECKS):
-            counted = await self._counters.hit(checks[start : start + MAX_CHECKS], charge=False)
-            used += [usage.used for usage in counted.usages]
+        used = [0] * len(checks)
+        for call in _calls(checks):
+            counted = await self._counters.hit([checks[n] for n in call], charge=False)
+            for n, usage in zip(call, counted.usages, strict=True):
+                used[n] = usage.used
         return used
 
     def _checks(self, client: Client, rule: Rule, identifier: str | None) -> list[Check]:
@@ -166,6 +172,7 @@ class _Naming:
     def __init__(self, client: Client, rule: Rule, rule_set: RuleSet) -> None:
         self.client, self.rule = client, rule
         self.resets = rule_set.resets(client.id, rule.id)
+        self.spread = client.shard_by is ShardBy.IDENTIFIER
         parameters = dict(RoutePattern.parse(rule.route).parameters)
         self._reader = IdentifierReader(rule.identifier_type, parameters, rule_set.policy.identity)
         self._own = {self._text(name): own for name, own in rule.overrides.items() if isinstance(own, int)}
@@ -186,10 +193,20 @@ class _Naming:
             capacity=terms.capacity,
             cost=self.rule.cost,
             resets=self.resets,
+            shard=shard_of(text) if self.spread else "",
         )
 
     def _text(self, written: str) -> str:
         return self._reader.identifier(self._reader.parse(written))
+
+
+def _calls(checks: Sequence[Check]) -> Iterator[list[int]]:
+    """Which of them travel together: those of one tag, as many as a call carries."""
+    by_tag: dict[str, list[int]] = {}
+    for number, check in enumerate(checks):
+        by_tag.setdefault(check.tag, []).append(number)
+    for numbers in by_tag.values():
+        yield from (numbers[start : start + MAX_CHECKS] for start in range(0, len(numbers), MAX_CHECKS))
 
 
 def _names_somebody(rule: Rule) -> bool:

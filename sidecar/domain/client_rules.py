@@ -6,7 +6,7 @@ that counts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sidecar.domain.algorithms import Algorithm, Terms
 from sidecar.domain.decision import Check, Decision, Reason
@@ -22,6 +22,7 @@ from sidecar.domain.request import Address, Network, RequestMetadata
 from sidecar.domain.route import RoutePattern, canonical_path
 from sidecar.domain.route_index import RouteIndex
 from sidecar.domain.rule import BLOCK, UNLIMITED, Client, Enforcement, Mode, OnMissing, Rule
+from sidecar.domain.sharding import ShardBy, shard_of
 
 #: What one call to the store may carry. Of more matching rules the most specific are counted, enforcing
 #: ones first; `sidecar check` refuses configurations in which a request could meet more.
@@ -119,6 +120,7 @@ class ClientRules:
         self.resets = resets
         self._policy = policy
         self._spares_preflights = not policy.count_preflights
+        self._spread = client.shard_by is ShardBy.IDENTIFIER
         enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
         self._is_off = enforcement is Enforcement.OFF
         self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
@@ -212,7 +214,7 @@ class ClientRules:
             return Decision(True, Reason.EXEMPT if left_alone else Reason.ALLOWED, self.client.id)
         if len(checks) > MAX_CHECKS:
             checks = sorted(checks, key=lambda check: check.shadow)[:MAX_CHECKS]
-        return checks
+        return _in_one_shard(checks) if self._spread else checks
 
     def _check(
         self, compiled: _CompiledRule, request: RequestMetadata, path: str | None
@@ -247,6 +249,8 @@ class ClientRules:
             cost,
             compiled.shadow,
             compiled.resets,
+            None,
+            shard_of(identifier) if self._spread else "",
         )
 
     def _refused(self, compiled: _CompiledRule, reason: Reason) -> Decision | Check:
@@ -267,6 +271,12 @@ class ClientRules:
 def resets_of(resets: Mapping[tuple[str, str], int], client_id: str, rule_id: str) -> int:
     """Those of the rule, and those of all of the client's rules."""
     return resets.get((client_id, rule_id), 0) + resets.get((client_id, ALL_RULES), 0)
+
+
+def _in_one_shard(checks: list[Check]) -> list[Check]:
+    """All that count are of one identifier, and so in one; what counts nobody goes with them."""
+    shard = max(check.shard for check in checks)
+    return [check if check.shard == shard else replace(check, shard=shard) for check in checks]
 
 
 def _blocked(client_id: str, rule: Rule) -> Decision:

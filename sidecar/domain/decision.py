@@ -45,6 +45,13 @@ class Check:
     resets: int = 0
     #: Who is counted if this identifier has no counter yet, since the rule has too many of them.
     instead: str | None = None
+    #: Which part of the client's counters this one is in, where they are spread over a cluster.
+    shard: str = ""
+
+    @property
+    def tag(self) -> str:
+        """What all checks of one step have in common: a cluster keeps the counters of a tag together."""
+        return self.client_id + self.shard
 
 
 @per_request()

@@ -24,6 +24,7 @@ from sidecar.domain.identity import (
 )
 from sidecar.domain.refusal import Refusal
 from sidecar.domain.route import RoutePattern
+from sidecar.domain.sharding import ShardBy, unlike
 
 YEAR_SECONDS = 365 * 24 * 3600
 ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -245,6 +246,9 @@ class Client:
         default=Enforcement.ON,
         metadata=about("on, shadow or off; the global setting can only weaken it."),
     )
+    shard_by: ShardBy = field(
+        default=ShardBy.CLIENT, metadata=about("What a cluster keeps on one server: client or identifier.")
+    )
     rules: tuple[Rule, ...] = field(default=(), metadata=about("All matching rules apply."))
 
     def __post_init__(self) -> None:
@@ -277,6 +281,8 @@ class Client:
                 canonical_network(network)
             except ValueError as error:
                 yield f"exempt_ips.{index}", f"expected an address or a CIDR network: {error}"
+        if self.shard_by is ShardBy.IDENTIFIER:
+            yield from (("shard_by", each) for each in unlike(rule for rule in self.rules if rule.counts))
         for rule_id, times in Counter(rule.id for rule in self.rules).items():
             if times > 1:
                 yield "rules", self._twice([rule for rule in self.rules if rule.id == rule_id])

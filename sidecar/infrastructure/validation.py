@@ -25,6 +25,8 @@ _DECISIVE = {"mode", "algorithm"}
 _DEPENDENT = {"burst": {"cost", "overrides"}}
 #: From these the id of a rule that has none is derived.
 _DERIVED_FROM = ("route", "method", "mode", "identifier_type", "algorithm", "window_seconds")
+#: What else a client compares of its rules.
+_COMPARED = (*_DERIVED_FROM, "on_missing", "max_identifiers")
 
 
 class Strict(BaseModel):
@@ -196,8 +198,8 @@ def _stand_in(rule: Any, found: Located) -> Iterator[dict[str, Any]]:
         return
     if rule.get("id"):
         yield {"id": rule["id"], "route": "/", "mode": Mode.EXEMPT}
-    elif not wrong.intersection(_DERIVED_FROM):
-        kept = {name: rule[name] for name in _DERIVED_FROM if name in rule}
+    elif not wrong.intersection(_COMPARED):
+        kept = {name: rule[name] for name in _COMPARED if name in rule}
         made = kept | ({"limit": 1} if "window_seconds" in kept else {})
         if not _problems(Rule, made):
             yield made

@@ -121,15 +121,27 @@ def workers(stage: Stage) -> list[Served]:
 
 def shards(stage: Stage) -> list[Served]:
     """A cluster with so many primaries, twelve clients spread over them by their names."""
-    return [_of_shards(stage, size) for size in (1, 2, 3)]
-
-
-def _of_shards(stage: Stage, size: int, **more: Any) -> Served:
-    cluster = stage.beside(ClusterServers(require("valkey"), primaries=size, replicas=0))
     names = [f"c{number}" for number in range(12)]
-    described = [_client([], name, hosts=[f"{name}.example.com"], **more) for name in names]
-    process = started(stage, {}, cluster.url, described)
-    return Served(f"{size}", process.port, process.pid, hosts_of(len(names)), list(cluster.servers))
+    described = [_client([], name, hosts=[f"{name}.example.com"]) for name in names]
+    return [_of_shards(stage, size, {}, described, hosts_of(len(names))) for size in (1, 2, 3)]
+
+
+def shards_of_one_client(stage: Stage) -> list[Served]:
+    """The same with one client, spread over them by its callers."""
+    described = [_client([], shard_by="identifier")]
+    return [_of_shards(stage, size, {"default_client": "c"}, described, callers()) for size in (1, 2, 3)]
+
+
+def _of_shards(
+    stage: Stage,
+    size: int,
+    configured: Mapping[str, Any],
+    described: Iterable[dict[str, Any]],
+    requests: Sequence[bytes],
+) -> Served:
+    cluster = stage.beside(ClusterServers(require("valkey"), primaries=size, replicas=0))
+    process = started(stage, configured, cluster.url, described)
+    return Served(f"{size}", process.port, process.pid, requests, list(cluster.servers))
 
 
 DIMENSIONS: Mapping[str, Callable[[Stage], list[Served]]] = {
@@ -141,6 +153,7 @@ DIMENSIONS: Mapping[str, Callable[[Stage], list[Served]]] = {
     "connections": connections,
     "workers": workers,
     "store shards": shards,
+    "store shards, one client": shards_of_one_client,
 }
 
 

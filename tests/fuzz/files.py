@@ -196,6 +196,7 @@ RICH: dict[str, Any] = {
             "id": "a",
             "hosts": ["*.example.com"],
             "exempt_ips": ["192.0.2.0/24"],
+            "shard_by": "identifier",
             "rules": [
                 {
                     "route": "/users/{id}/b",

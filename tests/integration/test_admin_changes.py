@@ -66,6 +66,26 @@ def test_a_changed_client_of_a_file_is_an_override_until_it_is_deleted(sidecar: 
     assert sidecar.admin("DELETE", path).status == 409
 
 
+def test_a_client_is_spread_by_identifier_only_while_all_its_policies_count_the_same(
+    sidecar: SidecarProcess, client: str
+) -> None:
+    """Else a 422 that names the field and both; spread, its counters are new, a shard in their keys."""
+    assert remaining(sidecar, client, "/users", "ann") == 4
+    refused = sidecar.admin("PATCH", client, {"shard_by": "identifier"})
+    assert (refused.status, [one["field"] for one in refused.json["errors"]]) == (422, ["shard_by"])
+    assert "'all' (/shared)" in refused.json["detail"] + refused.json["errors"][0]["message"]
+    assert sidecar.admin("DELETE", f"{client}/policies/all").status == 204
+    assert sidecar.admin("PATCH", client, {"shard_by": "identifier"}).json["shard_by"] == "identifier"
+    assert remaining(sidecar, client, "/users", "ann") == 4
+    refused = sidecar.admin("POST", f"{client}/policies", {"id": "all", **SHARED})
+    assert (refused.status, [one["field"] for one in refused.json["errors"]]) == (422, ["shard_by"])
+    name = client.rpartition("/")[2]
+    asked = {"client_id": name, "route": "/users", "identifier": {"type": "user_id", "user_id": "ann"}}
+    (explained,) = sidecar.admin("POST", "/v1/explain", asked).json["rules"]
+    assert f"{{{name}/01}}" in explained["counter"]["key"]
+    assert sidecar.admin("DELETE", f"{client}/counters?identifier=ann").json == {"deleted": 1}
+
+
 def test_a_client_is_replaced_whole_and_changed_in_part(sidecar: SidecarProcess, client: str) -> None:
     """PUT makes it if it is not there; PATCH is a merge in which null takes away."""
     assert sidecar.admin("PATCH", client, {"name": "N", "hosts": ["n.example"]}).json["name"] == "N"

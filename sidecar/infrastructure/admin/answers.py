@@ -30,7 +30,7 @@ def problem_answer(status: int, detail: str, **headers: str) -> web.Response:
 def integer_query(request: web.Request, name: str, default: int, least: int, most: int) -> int:
     """A whole number of the query; raises `Rejected` naming it."""
     written = request.query.get(name, str(default))
-    if not (written.isascii() and written.isdigit() and len(written) <= 20 and least <= int(written) <= most):
+    if not (written.isascii() and written.isdigit() and len(written) <= 21 and least <= int(written) <= most):
         raise Rejected([((name,), f"expected a whole number from {least} to {most}")])
     return int(written)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
+from sidecar.application.ports import MAX_CURSOR
 from sidecar.application.readiness import Readiness
 from sidecar.application.usage import Busiest
 from sidecar.domain.rule import Client, Rule
@@ -76,7 +77,7 @@ _AUDIT_PAGE = (
     Parameter("skip", _integer(0, 1000, 0), "Leaves out this many of the newest."),
     Parameter("limit", _integer(1, 1000, 100), "At most this many."),
 )
-_CURSOR = Parameter("cursor", _integer(0, 2**64 - 1, 0), "`next` of the page before.")
+_CURSOR = Parameter("cursor", _integer(0, MAX_CURSOR, 0), "`next` of the page before.")
 _MOST = Parameter("limit", _integer(1, 100, 10), "How many.")
 _COUNT_FOR = Parameter(
     "identifier", {"type": "string"}, "Whose counts; a combined key's parts joined by `|`."

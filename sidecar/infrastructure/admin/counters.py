@@ -6,6 +6,7 @@ from aiohttp import web
 
 from sidecar.application.clients import ClientDirectory
 from sidecar.application.known_clients import rule_of
+from sidecar.application.ports import MAX_CURSOR
 from sidecar.application.usage import CounterUsage
 from sidecar.domain.ruleset import ALL_RULES
 from sidecar.infrastructure.admin.access import BY
@@ -36,7 +37,7 @@ class CounterRoutes:
     async def list_identifiers(self, request: web.Request) -> web.Response:
         client = self._directory.get(request.match_info["client_id"]).client
         rule = rule_of(client, request.match_info["policy_id"])
-        cursor = integer_query(request, "cursor", 0, 0, 2**64 - 1)
+        cursor = integer_query(request, "cursor", 0, 0, MAX_CURSOR)
         following, page = await self._usage.identifiers(client, rule, cursor)
         body = {"identifiers": [asdict(one) for one in page], "next": str(following) if following else None}
         return json_answer(200, body)

@@ -10,18 +10,21 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from redis.exceptions import RedisError
 
 from sidecar.application.breaker import Breaker
 from sidecar.application.ports import StoreUnavailable
 from sidecar.application.tasks import was_cancelled
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.ruleset import MAX_CHECKS
-from sidecar.domain.values import per_request
-from sidecar.infrastructure.redis.connection import translated
+from sidecar.infrastructure.redis.connection import unavailable
 from sidecar.infrastructure.redis.deadlines import Deadlines
+from sidecar.infrastructure.redis.pending import Pending, Then
 
-#: Calls to one server under way at once; enough to keep it busy, few enough that a flood gathers in them.
-MAX_CALLS = 4
+#: Turns of which calls are under way at once; enough to keep a server busy, few enough that a flood gathers.
+MAX_TURNS = 2
 #: Requests that may wait for one server; more are decided without it, at once.
 MAX_WAITING = 4096
 #: How often a server that is away is asked whether it is back.
@@ -32,17 +35,19 @@ CONNECT_SECONDS = 1.0
 _log = logging.getLogger("sidecar.store")
 
 
-@per_request()
-class Waiting:
-    """One request on its way."""
+class Waiting(Pending):
+    """One request on its way, to be told a `Counted` or the exception that there is instead."""
 
-    checks: Sequence[Check]
-    charge: bool
-    answer: asyncio.Future[Counted]
+    __slots__ = ("charge", "checks")
+
+    def __init__(self, checks: Sequence[Check], then: Then, *, charge: bool) -> None:
+        super().__init__(then)
+        self.checks = checks
+        self.charge = charge
 
 
-#: Decides requests whose counters share a slot, in order. Raises what the store raises.
-Send = Callable[[int | None, Sequence[Waiting]], Awaitable[list[Counted]]]
+#: Decides requests whose counters share a slot, in order; tells a list of `Counted`, or an exception.
+Send = Callable[[int | None, Sequence[Waiting], Then], None]
 
 
 class Lane:
@@ -60,84 +65,94 @@ class Lane:
         self._timeout_seconds = timeout_seconds
         self._breaker = Breaker(self._turned)
         self._on_breaker = on_breaker
-        self._deadlines = Deadlines(timeout_seconds, self._breaker.failed)
-        #: By slot; the next call takes those of the first.
+        self._deadlines = Deadlines(timeout_seconds, _too_late, self._breaker.failed)
         self._waiting: dict[int | None, deque[Waiting]] = {}
         self._size = 0
-        self._calls: set[asyncio.Task[None]] = set()
+        #: How many calls of each turn have no answer yet.
+        self._turns: dict[int, int] = {}
+        self._turn = 0
         self._awake = False
-        #: The client of the last request: its counters are on this server.
-        self._tag = ""
+        #: Of the last request: its counter is on this server.
+        self._last: Check | None = None
         self._probing: asyncio.Task[None] | None = None
         #: By the loop's clock.
         self._back_since = -CALM_SECONDS
 
-    def hit(self, slot: int | None, checks: Sequence[Check], *, charge: bool) -> asyncio.Future[Counted]:
-        answer: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
+    def hit(self, slot: int | None, checks: Sequence[Check], then: Then, *, charge: bool) -> Waiting:
+        waiting = Waiting(checks, then, charge=charge)
         if self._breaker.open:
-            answer.set_exception(StoreUnavailable("the store is away", "breaker"))
-            return answer
+            waiting.tell(StoreUnavailable("the store is away", "breaker"))
+            return waiting
         if self._size >= MAX_WAITING:
-            problem = f"{self._size} requests wait for the store already"
-            answer.set_exception(StoreUnavailable(problem, "overload"))
-            return answer
-        self._tag = checks[0].client_id
-        self._deadlines.watch(answer)
-        self._waiting.setdefault(slot, deque()).append(Waiting(checks, charge, answer))
+            waiting.tell(StoreUnavailable(f"{self._size} requests wait for the store already", "overload"))
+            return waiting
+        self._last = checks[0]
+        self._deadlines.watch(waiting)
+        if (queue := self._waiting.get(slot)) is None:
+            queue = self._waiting[slot] = deque()
+        queue.append(waiting)
         self._size += 1
-        self._wake()
-        return answer
+        if not self._awake:
+            self._wake()
+        return waiting
 
     def _wake(self) -> None:
-        if not self._awake and self._waiting and len(self._calls) < MAX_CALLS:
+        if not self._awake and self._waiting and len(self._turns) < MAX_TURNS:
             self._awake = True
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
+        """A call for each slot; what waits behind those is the next turn's."""
         self._awake = False
-        while self._waiting and len(self._calls) < MAX_CALLS:
-            slot, together = self._next()
-            if together:
-                call = asyncio.create_task(self._call(slot, together))
-                self._calls.add(call)
-                call.add_done_callback(self._ended)
+        while self._waiting and len(self._turns) < MAX_TURNS:
+            self._turn += 1
+            batches = [(slot, together) for slot in tuple(self._waiting) if (together := self._next(slot))]
+            if batches:
+                self._turns[self._turn] = len(batches)
+            for slot, together in batches:
+                self._call(slot, together)
 
-    def _ended(self, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
-        self._wake()
-
-    def _next(self) -> tuple[int | None, list[Waiting]]:
+    def _next(self, slot: int | None) -> list[Waiting]:
         """As many requests as one call may carry, without those that nobody waits for any more."""
-        slot, queue = next(iter(self._waiting.items()))
+        queue = self._waiting[slot]
         together: list[Waiting] = []
         room = MAX_CHECKS
         while queue and (len(queue[0].checks) <= room or not together):
             one = queue.popleft()
             self._size -= 1
-            if not one.answer.done():
+            if not one.done:
                 together.append(one)
                 room -= len(one.checks)
-        del self._waiting[slot]
-        if queue:  # after the others' turn
-            self._waiting[slot] = queue
-        return slot, together
+        if not queue:
+            del self._waiting[slot]
+        return together
 
-    async def _call(self, slot: int | None, together: Sequence[Waiting]) -> None:
-        started = time.perf_counter()
+    def _call(self, slot: int | None, together: Sequence[Waiting]) -> None:
+        then = partial(self._answered, self._turn, together, time.perf_counter())
         try:
-            with translated():
-                answers = await self._send_together(slot, together)
-        except Exception as error:  # whatever it is, nobody may be left waiting
+            self._send_together(slot, together, then)
+        except Exception as error:
+            then(error)
+
+    def _answered(
+        self, turn: int, together: Sequence[Waiting], started: float, outcome: Sequence[Counted] | Exception
+    ) -> None:
+        self._ended(turn)
+        if isinstance(outcome, Exception):  # whatever it is, nobody may be left waiting
             self._breaker.failed()
             for one in together:
-                if not one.answer.done():
-                    one.answer.set_exception(_same(error))
+                one.tell(_same(outcome))
             return
-        if any(not one.answer.done() for one in together) or self._in_time(started):
+        if self._in_time(started) or not all(one.done for one in together):
             self._breaker.succeeded()
-        for one, counted in zip(together, answers, strict=True):
-            if not one.answer.done():
-                one.answer.set_result(counted)
+        for one, counted in zip(together, outcome, strict=True):
+            one.tell(counted)
+
+    def _ended(self, turn: int) -> None:
+        self._turns[turn] -= 1
+        if not self._turns[turn]:
+            del self._turns[turn]
+            self._wake()
 
     def _in_time(self, started: float) -> bool:
         return time.perf_counter() - started <= self._timeout_seconds
@@ -149,6 +164,10 @@ class Lane:
         # One that sleeps since the breaker was open before goes on by itself.
         if is_open and (self._probing is None or self._probing.done()):
             self._probing = asyncio.create_task(self._find_out(), name="store probe")
+
+    @property
+    def _tag(self) -> str:
+        return self._last.tag if self._last else ""
 
     async def _find_out(self) -> None:
         """Asks until it answers in time; nobody's request does meanwhile.
@@ -176,4 +195,10 @@ class Lane:
 
 def _same(error: Exception) -> Exception:
     """One of its own for each who waits: a traceback grows with each raise."""
-    return StoreUnavailable(str(error), error.kind) if isinstance(error, StoreUnavailable) else error
+    if isinstance(error, StoreUnavailable):
+        return StoreUnavailable(str(error), error.kind)
+    return unavailable(error) if isinstance(error, RedisError | OSError) else error
+
+
+def _too_late() -> Exception:
+    return StoreUnavailable("the store did not answer in time", "timeout")

@@ -8,7 +8,7 @@ spoken to here.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -30,6 +30,8 @@ from redis.exceptions import (
 )
 
 from sidecar.infrastructure.redis.cluster import Cluster
+from sidecar.infrastructure.redis.link import Link, Way
+from sidecar.infrastructure.redis.pending import Then
 from sidecar.infrastructure.redis.wire import bulk, bulks, command
 
 #: Nothing was done: another attempt, soon, may find another server or this one in a better state.
@@ -40,9 +42,9 @@ PAUSE_SECONDS = 0.01
 #: So often one call follows servers that name another one.
 REDIRECTS = 16
 
-#: A command: its words, or its bytes.
-Words = tuple[str | int, ...] | bytes
 Wanted = Callable[[], bool]
+#: Where a call was made in vain, and why.
+Failed = tuple[Link, Exception]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,11 @@ class Servers(Protocol):
     def name(self, slot: int | None) -> str:
         """Of whoever has the slot, as far as is known."""
 
+    def known(self, slot: int | None) -> ConnectionPool | None:
+        """Connections to whoever has it, as far as is known."""
+
     async def pool(self, slot: int | None) -> ConnectionPool:
-        """Connections to whoever has it. Raises redis-py's errors."""
+        """The same, found out if need be. Raises redis-py's errors."""
 
     async def servers(self) -> list[Redis]:
         """All that have keys."""
@@ -101,6 +106,9 @@ class OneServer:
     def name(self, slot: int | None) -> str:
         return ""
 
+    def known(self, slot: int | None) -> ConnectionPool:
+        return self._redis.connection_pool
+
     async def pool(self, slot: int | None) -> ConnectionPool:
         return self._redis.connection_pool
 
@@ -114,6 +122,10 @@ class OneServer:
         raise error  # a server of a cluster, asked as if it were alone
 
 
+def _once() -> bool:
+    return False
+
+
 class Caller:
     """Runs scripts and commands whose keys are all of one slot. Raises what redis-py raises.
 
@@ -121,31 +133,53 @@ class Caller:
     """
 
     def __init__(self, store: Redis | Cluster) -> None:
-        self._has_slots = isinstance(store, Cluster)
+        self.has_slots = isinstance(store, Cluster)
         self._servers: Servers = store if isinstance(store, Cluster) else OneServer(store)
+        self._ways: dict[ConnectionPool, Way] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def slot(self, tag: str) -> int | None:
         """Of the keys with this hash tag."""
-        return _slot(tag) if self._has_slots else None
+        return _slot(tag) if self.has_slots else None
 
     def node(self, slot: int | None) -> str:
         return self._servers.name(slot)
+
+    def begin(
+        self, script: Script, slot: int | None, given: Arguments, then: Then, wanted: Wanted = _once
+    ) -> None:
+        """Call a script; `then` gets the reply, or the exception. It is sent at once if that can be."""
+        pool = self._servers.known(slot)
+        link = self._way(pool).link if pool else None
+        if link is None:
+            self._spawn(self.call(script, slot, given, wanted), then)
+            return
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, Exception):
+                self._spawn(self.call(script, slot, given, wanted, (link, reply)), then)
+            else:
+                then(reply)
+
+        link.send(script.by_digest(given), answered)
 
     async def call(
         self,
         script: Script,
         slot: int | None,
         given: Arguments,
-        wanted: Wanted = lambda: False,
+        wanted: Wanted = _once,
+        failed: Failed | None = None,
     ) -> Any:
+        """The same for one who waits; goes on where the script was called before, and `failed`."""
         try:
-            return await self._answered(slot, script.by_digest(given), wanted)
+            return await self._answered(slot, script.by_digest(given), wanted, failed)
         except NoScriptError:
             return await self._answered(slot, script.whole(given), wanted)
 
     async def ask(self, slot: int | None, *words: str | int) -> Any:
         """One command. Only how often it is sent is seen to: it may be one that looks."""
-        return await self._answered(slot, words, lambda: False)
+        return await self._answered(slot, command(len(words), [bulks(words)]))
 
     async def everywhere(self, *words: str) -> list[Any]:
         """One command without keys, to each server that has some; what they answer."""
@@ -160,68 +194,83 @@ class Caller:
         """On whoever has the slot; what is published on one server of a cluster is heard on all."""
         return Redis(connection_pool=await self._servers.pool(slot)).pubsub(ignore_subscribe_messages=True)
 
-    async def _answered(self, slot: int | None, words: Words, wanted: Wanted) -> Any:
+    def _spawn(self, call: Coroutine[Any, Any, Any], then: Then) -> None:
+        """What takes more than one attempt, told to `then` at the end."""
+
+        async def finished() -> None:
+            reply: Any
+            try:
+                reply = await call
+            except Exception as error:
+                reply = error
+            then(reply)
+
+        task = asyncio.create_task(finished(), name="store call")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answered(
+        self, slot: int | None, words: bytes, wanted: Wanted = _once, failed: Failed | None = None
+    ) -> Any:
         asking: ConnectionPool | None = None
         redirects = 0
         while True:
-            try:
-                pool = asking or await self._servers.pool(slot)
-                connection: Any = await pool.get_connection()  # type: ignore[no-untyped-call]
-            except (RedisError, OSError):
-                asking = None
-                self._servers.failed()
-                await _pause_if(wanted)
-                continue
-            try:
-                return await _spoken(connection, words, asking=asking is not None)
-            except (AskError, MovedError) as error:
+            if failed is None:
+                try:
+                    link = await self._link(asking or await self._servers.pool(slot))
+                except (RedisError, OSError) as error:
+                    asking = None
+                    self._servers.failed()
+                    await _pause(error, wanted)
+                    continue
+                try:
+                    return await link.ask(words, asking=asking is not None)
+                except (RedisError, OSError) as error:
+                    failed = link, error
+            (link, problem), failed = failed, None
+            asking = None
+            if isinstance(problem, AskError | MovedError) and redirects < REDIRECTS:
                 redirects += 1
-                if redirects > REDIRECTS:
-                    raise
-                asking = self._servers.redirected(error, connection)
-            except (RedisError, OSError) as error:
-                asking = None
-                if not await self._did_nothing(connection, error):
-                    raise
-                await _pause_if(wanted)
-            finally:
-                await pool.release(connection)
+                asking = self._servers.redirected(problem, link)
+            elif self._did_nothing(link, problem):
+                await _pause(problem, wanted)
+            else:
+                raise problem
 
-    async def _did_nothing(self, connection: Any, error: Exception) -> bool:
+    async def _link(self, pool: ConnectionPool) -> Link:
+        way = self._way(pool)
+        return way.link or await way.opened()
+
+    def _way(self, pool: ConnectionPool) -> Way:
+        if (way := self._ways.get(pool)) is None:
+            way = self._ways[pool] = Way(pool)
+        return way
+
+    def _did_nothing(self, link: Link, error: Exception) -> bool:
         """Whether it is certain that the server did not; sees to it that another attempt may go elsewhere."""
         is_replica = isinstance(error, ReadOnlyError) or _READONLY in str(error)
         if is_replica:
-            await connection.disconnect()  # a name may lead to another primary now
+            link.retire()  # a name may lead to another primary now
         did_nothing = is_replica or isinstance(error, AGAIN)
         if (did_nothing or not isinstance(error, ResponseError)) and not isinstance(error, TryAgainError):
             self._servers.failed()
         return did_nothing
 
 
-async def _spoken(connection: Any, words: Words, *, asking: bool) -> Any:
-    if asking:  # on the same connection: it is about the next command only
-        await connection.send_command("ASKING")
-        await connection.read_response()
-    if isinstance(words, bytes):
-        await connection.send_packed_command(words)
-    else:
-        await connection.send_command(*words)
-    return await connection.read_response()
-
-
 async def _asked(server: Redis, words: Sequence[str]) -> Any:
     pool = server.connection_pool
     connection: Any = await pool.get_connection()  # type: ignore[no-untyped-call]
     try:
-        return await _spoken(connection, tuple(words), asking=False)
+        await connection.send_command(*words)
+        return await connection.read_response()
     finally:
         await pool.release(connection)
 
 
-async def _pause_if(wanted: Wanted) -> None:
-    """A moment before the next attempt; where nobody waits for it, the error under way goes on."""
+async def _pause(error: Exception, wanted: Wanted) -> None:
+    """A moment before the next attempt; where nobody waits for it, the error is raised."""
     if not wanted():
-        raise  # noqa: PLE0704 - called in an except clause
+        raise error
     await asyncio.sleep(PAUSE_SECONDS)
 
 

@@ -44,14 +44,18 @@ class Cluster:
         owner = self._owners[slot or 0]
         return f"{owner[0]}:{owner[1]}" if owner else ""
 
+    def known(self, slot: int | None) -> ConnectionPool | None:
+        """Connections to whoever has the slot, as far as is known."""
+        owner = self._owners[slot or 0]
+        return self._server(owner).connection_pool if owner else None
+
     async def pool(self, slot: int | None) -> ConnectionPool:
-        """Connections to whoever has the slot; raises redis-py's `ConnectionError` if nobody is known to."""
+        """The same, asked for if need be; raises redis-py's `ConnectionError` if nobody has it."""
         if self._owners[slot or 0] is None:
             await asyncio.shield(self._look())
-        owner = self._owners[slot or 0]
-        if owner is None:
+        if (pool := self.known(slot)) is None:
             raise RedisConnectionError(f"no server of the cluster says who has the slot{self._problem}")
-        return self._server(owner).connection_pool
+        return pool
 
     async def servers(self) -> list[Redis]:
         """All that have slots."""

@@ -194,12 +194,13 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        raise StoreUnavailable(f"{type(error).__name__}: {error}", _kind(error)) from error
+        raise unavailable(error) from error
 
 
-def _kind(error: Exception) -> str:
+def unavailable(error: Exception) -> StoreUnavailable:
+    """What a failure of the library's means."""
     if isinstance(error, TimeoutError | RedisTimeoutError):
-        return "timeout"
-    if isinstance(error, RedisConnectionError | OSError):
-        return "connection"
-    return "error" if isinstance(error, ResponseError) else "connection"
+        kind = "timeout"
+    else:
+        kind = "error" if isinstance(error, ResponseError) else "connection"
+    return StoreUnavailable(f"{type(error).__name__}: {error}", kind)

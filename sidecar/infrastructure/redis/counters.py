@@ -1,25 +1,30 @@
 """Counters in Redis: all checks of one request, and of others at the same time, in one script call.
 
 Keys are `{prefix}:v1:{client}:rule:generation:identifier`, the client in braces so that in a cluster all
-counters of a client share a slot. Client and rule ids have no colon, and the identifier comes last, so two
+counters of a client share a slot, or, where they are spread, `{client/shard}`. They are so on a single server
+too, which may become a cluster. Client and rule ids have no colon, and the identifier comes last, so two
 different counters never have the same key. `v1` is the layout of states: an incompatible one gets another,
 so that old and new replicas can run side by side.
 """
 
 import time
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from sidecar.application.ports import StoreUnavailable
+from sidecar.application.ports import SERVER_CURSORS, StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted, Usage
 from sidecar.domain.identity import EVERYONE
 from sidecar.domain.rule import Rule
+from sidecar.domain.sharding import SHARDS
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.batching import Lane, Waiting
 from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
+from sidecar.infrastructure.redis.pending import Then, into
 from sidecar.infrastructure.redis.wire import bulk, bulks, text
 
 LAYOUT = "v1"
@@ -80,18 +85,32 @@ class RedisCounterStore:
         self._written: dict[tuple[int, int, int, int, bool, bool], tuple[Rule, bytes]] = {}
 
     def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Future[Counted]:
-        slot = self._caller.slot(checks[0].client_id)
-        return self._lane(slot).hit(slot, checks, charge=charge)
+        answer: Future[Counted] = get_running_loop().create_future()
+        slot = self._slot(checks)
+        waiting = self._lane(slot).hit(slot, checks, into(answer), charge=charge)
+        # Who gives up before it is sent is not charged.
+        answer.add_done_callback(lambda _: waiting.give_up())
+        return answer
+
+    def hit_then(
+        self, checks: Sequence[Check], then: Callable[[Counted | Exception], None], *, charge: bool = True
+    ) -> None:
+        slot = self._slot(checks)
+        self._lane(slot).hit(slot, checks, then, charge=charge)
+
+    def _slot(self, checks: Sequence[Check]) -> int | None:
+        """All checks of a request have the same tag; without a cluster it says nothing."""
+        return self._caller.slot(checks[0].tag) if self._caller.has_slots else None
 
     def _lane(self, slot: int | None) -> Lane:
         node = self._caller.node(slot)
         if (lane := self._lanes.get(node)) is None:
             lane = self._lanes[node] = Lane(
-                self._decided, self._probe, self._timeout_seconds, self._listeners.breaker
+                self._decide, self._probe, self._timeout_seconds, self._listeners.breaker
             )
         return lane
 
-    async def _decided(self, slot: int | None, together: Sequence[Waiting]) -> list[Counted]:
+    def _decide(self, slot: int | None, together: Sequence[Waiting], then: Then) -> None:
         keys: list[bytes] = []
         parts = [bulk(self._clock() if self._clock else "")]
         number = 1
@@ -102,12 +121,20 @@ class RedisCounterStore:
                 parts.append(self._arguments(check))
             number += 2 + WORDS * len(one.checks)
         given = Arguments(len(keys), len(keys) + number, keys + parts)
-        started = time.perf_counter()
-        reply = await self._caller.call(
-            self._script, slot, given, lambda: not all(one.answer.done() for one in together)
-        )
-        self._listeners.answered(time.perf_counter() - started)
-        return _counted(reply, [len(one.checks) for one in together])
+        then = partial(self._answered, [len(one.checks) for one in together], time.perf_counter(), then)
+        self._caller.begin(self._script, slot, given, then, lambda: not all(one.done for one in together))
+
+    def _answered(self, lengths: Sequence[int], started: float, then: Then, reply: Any) -> None:
+        outcome: Sequence[Counted] | Exception
+        try:
+            if not isinstance(reply, Exception):
+                self._listeners.answered(time.perf_counter() - started)
+                outcome = _counted(reply, lengths)
+            else:
+                outcome = reply
+        except Exception as error:
+            outcome = error
+        then(outcome)
 
     async def _probe(self, tag: str) -> None:
         """Charges, so that it finds out whether the store can be written to."""
@@ -128,31 +155,56 @@ class RedisCounterStore:
     async def forget(self, checks: Sequence[Check]) -> int:
         with translated():
             keys = [self._key(check) for check in checks]
-            return int(await self._caller.ask(self._caller.slot(checks[0].client_id), "UNLINK", *keys))
+            return int(await self._caller.ask(self._caller.slot(checks[0].tag), "UNLINK", *keys))
 
     async def identifiers(
-        self, client_id: str, rule: Rule, resets: int, cursor: int
+        self, client_id: str, rule: Rule, resets: int, cursor: int, *, spread: bool = False
     ) -> tuple[int, list[str]]:
-        begin, slot = self.key_beginning(client_id, rule, resets), self._caller.slot(client_id)
+        """Of a client that is spread, each server is gone through once, for all shards that it has."""
+        tags = [client_id + shard for shard in SHARDS] if spread else [client_id]
+        # "." and "-" are no wildcards, braces neither; ids and prefix have nothing else that is special.
+        begin = self.key_beginning(f"{client_id}/??" if spread else client_id, rule, resets)
+        number, cursor = divmod(cursor, SERVER_CURSORS)
+        if number >= len(tags):
+            return 0, []
         with translated():
-            # "." and "-" are no wildcards, braces neither; ids and prefix have nothing else that is special.
-            if slot is not None and not cursor:
-                # A search names no key, and so is not redirected.
-                await self._caller.ask(slot, "EXISTS", begin)
+            if not cursor:
+                await self._find_server(tags[number])
+            slot = self._caller.slot(tags[number])
             words = "SCAN", cursor, "MATCH", f"{begin}*", "COUNT", SCAN_KEYS
             following, keys = await self._caller.ask(slot, *words)
-        found = [text(key).removeprefix(begin) for key in keys]
-        return int(following), [
-            identifier for identifier in found if not identifier.startswith(NO_IDENTIFIER)
-        ]
+            cursor = int(following)
+            if not cursor:
+                number = await self._following_server(tags, number)
+        # The beginnings of all shards are of one length.
+        found = [text(key)[len(begin) :] for key in keys]
+        wanted = [identifier for identifier in found if not identifier.startswith(NO_IDENTIFIER)]
+        return number * SERVER_CURSORS + cursor, wanted
+
+    async def _following_server(self, tags: Sequence[str], number: int) -> int:
+        """The number of the next tag whose server has none of those before it; 0: no more."""
+        gone_through = {self._server(tag) for tag in tags[: number + 1]}
+        for following, tag in enumerate(tags[number + 1 :], number + 1):
+            await self._find_server(tag)
+            if self._server(tag) not in gone_through:
+                return following
+        return 0
+
+    async def _find_server(self, tag: str) -> None:
+        """A search names no key, and so is not redirected; this is."""
+        if (slot := self._caller.slot(tag)) is not None:
+            await self._caller.ask(slot, "EXISTS", f"{self._prefix}:{LAYOUT}:{{{tag}}}")
+
+    def _server(self, tag: str) -> str:
+        return self._caller.node(self._caller.slot(tag))
 
     def _keys(self, check: Check) -> Iterator[str]:
-        yield (beginning := self.key_beginning(check.client_id, check.rule, check.resets)) + check.identifier
+        yield (beginning := self.key_beginning(check.tag, check.rule, check.resets)) + check.identifier
         if check.instead is not None:
             yield beginning + check.instead
 
     def _key(self, check: Check) -> str:
-        return self.key_beginning(check.client_id, check.rule, check.resets) + check.identifier
+        return self.key_beginning(check.tag, check.rule, check.resets) + check.identifier
 
     def _arguments(self, check: Check) -> bytes:
         """Written once for each kind of check; the few that there are come again and again."""
@@ -164,9 +216,9 @@ class RedisCounterStore:
             found = self._written[kind] = check.rule, bulks(_arguments(check))
         return found[1]
 
-    def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
+    def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
         generation = f"{rule.generation}.{resets}" if resets else rule.generation
-        return f"{self._prefix}:{LAYOUT}:{{{client_id}}}:{rule.id}:{generation}:"
+        return f"{self._prefix}:{LAYOUT}:{{{tag}}}:{rule.id}:{generation}:"
 
 
 def _arguments(check: Check) -> Iterator[str | int]:

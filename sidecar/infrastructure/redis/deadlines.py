@@ -8,26 +8,25 @@ counted in ticks, and a tick that comes late is still one tick.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
-from sidecar.application.ports import StoreUnavailable
+from sidecar.infrastructure.redis.pending import Pending
 
 TICKS = 20
 
 
 class Deadlines:
-    """Gives each future that it watches `seconds`; then it is failed with `StoreUnavailable`.
+    """Gives each who waits `seconds`; then it is told what `error` makes, and `on_late` is called."""
 
-    `on_late` is called for each of them.
-    """
-
-    def __init__(self, seconds: float, on_late: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, seconds: float, error: Callable[[], Exception], on_late: Callable[[], None] = lambda: None
+    ) -> None:
+        self._error = error
         self._on_late = on_late
         self._tick_seconds = seconds / TICKS
         self._ticks = 0
-        self._watched: deque[tuple[int, asyncio.Future[Any]]] = deque()
+        self._watched: deque[tuple[int, Pending]] = deque()
 
-    def watch(self, answer: asyncio.Future[Any]) -> None:
+    def watch(self, answer: Pending) -> None:
         if not self._watched:
             self._wait()
         # The tick under way is shorter than a whole one, so this is never later than `seconds`.
@@ -38,10 +37,10 @@ class Deadlines:
 
     def _tick(self) -> None:
         self._ticks += 1
-        while self._watched and (self._watched[0][0] <= self._ticks or self._watched[0][1].done()):
+        while self._watched and (self._watched[0][0] <= self._ticks or self._watched[0][1].done):
             _, answer = self._watched.popleft()
-            if not answer.done():
-                answer.set_exception(StoreUnavailable("the store did not answer in time", "timeout"))
+            if not answer.done:
+                answer.tell(self._error())
                 self._on_late()
         if self._watched:
             self._wait()

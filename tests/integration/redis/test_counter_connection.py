@@ -1,7 +1,7 @@
 """What lies between the store and its server: lost and late replies, deadlines, restarts, cancellation.
 
-Requests of one turn of the event loop travel together, in a few calls at once; none may hear another's
-answer.
+Requests of one turn of the event loop travel together, in a few calls at once and on one connection; none may
+hear another's answer.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.decision import Check, Counted
-from sidecar.infrastructure.redis.batching import MAX_CALLS
+from sidecar.infrastructure.redis.batching import MAX_TURNS
 from sidecar.infrastructure.redis.connection import connect_to_one
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from tests.integration.redis.counting import PATIENCE_SECONDS, check, rule, store_on, used
@@ -142,13 +142,13 @@ async def test_many_who_gave_up_leave_the_others_their_own_answers(
 ) -> None:
     """More requests than fit into the calls that may be under way."""
     proxy.hold_replies()
-    asked = [hasty.hit([counter("late", 1)]) for _ in range(64 * MAX_CALLS + 10)]
+    asked = [hasty.hit([counter("late", 1)]) for _ in range(64 * MAX_TURNS + 10)]
     results = await asyncio.gather(*asked, return_exceptions=True)
     assert {type(result) for result in results} == {StoreUnavailable}
     proxy.pass_replies()
     answers = await asyncio.gather(*(store.hit([counter(f"r{n}", n)]) for n in range(1, 301)))
     assert [used(answer) for answer in answers] == [[n] for n in range(1, 301)]
-    assert await count_of(store, counter("late")) <= 64 * MAX_CALLS
+    assert await count_of(store, counter("late")) <= 64 * MAX_TURNS
 
 
 async def test_who_gives_up_before_its_turn_is_never_charged(
@@ -157,7 +157,7 @@ async def test_who_gives_up_before_its_turn_is_never_charged(
     """All calls that may be under way are: one more waits, and is not sent after its caller has gone."""
     await store.hit([counter("late")])
     proxy.hold_replies()
-    full = [[counter(f"r{call}-{n}") for n in range(64)] for call in range(MAX_CALLS)]
+    full = [[counter(f"r{call}-{n}") for n in range(64)] for call in range(MAX_TURNS)]
     asked = [hasty.hit(checks) for checks in full] + [hasty.hit([counter("late")])]
     results = await asyncio.gather(*asked, return_exceptions=True)
     assert {type(result) for result in results} == {StoreUnavailable}
@@ -195,25 +195,26 @@ async def test_the_deadline_includes_connecting() -> None:
 
 
 async def test_a_thousand_at_once_are_all_answered(proxy: TcpProxy, store: RedisCounterStore) -> None:
-    """Each as if it had come alone, over no more connections than calls may be under way."""
+    """Each as if it had come alone, over one connection."""
     answers = await asyncio.gather(*(store.hit([counter()]) for _ in range(1000)))
     assert counts(answers) == list(range(1, 1001))
-    assert proxy.accepted <= MAX_CALLS
+    assert proxy.accepted == 1
 
 
 async def test_cancelled_callers_leave_the_store_usable(proxy: TcpProxy, store: RedisCounterStore) -> None:
     """Some sent, some waiting: the sent ones stay charged, the others never are, no answer goes astray."""
-    sent = 64 * MAX_CALLS
+    sent = 64 * MAX_TURNS
     await store.hit([counter("cancelled")])
     for _ in range(3):
         proxy.hold_replies()
         calls = [asyncio.ensure_future(store.hit([counter("cancelled")])) for _ in range(sent + 50)]
-        await until(lambda: proxy.kept_back == MAX_CALLS, "all that can be sent is answered")
+        await until(lambda: proxy.kept_back == 1, "what can be sent at once is answered")
         for call in calls:
             call.cancel()
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(result) for result in results} == {asyncio.CancelledError}
         proxy.pass_replies()
+        await store.hit([counter("afterwards")])
     answers = await asyncio.gather(*(store.hit([counter(f"r{n}", n)]) for n in range(1, 101)))
     assert [used(answer) for answer in answers] == [[n] for n in range(1, 101)]
     assert await count_of(store, counter("cancelled", limit=1000)) == 1 + 3 * sent
@@ -259,11 +260,11 @@ async def test_cut_connections_are_made_anew(proxy: TcpProxy, store: RedisCounte
 async def test_a_killed_server_is_away_and_a_restarted_one_is_back(
     server: StoreServer, store: RedisCounterStore, proxy: TcpProxy
 ) -> None:
-    """No more calls fail after its return than there were connections."""
+    """No more calls fail after its return than there were connections, which is one."""
     proxy.hold_replies()
-    calls = [store.hit([counter(f"r{call}-{n}") for n in range(64)]) for call in range(MAX_CALLS)]
+    calls = [store.hit([counter(f"r{call}-{n}") for n in range(64)]) for call in range(MAX_TURNS)]
     tasks = [asyncio.ensure_future(call) for call in calls]
-    await until(lambda: proxy.kept_back == MAX_CALLS, "all connections are in use")
+    await until(lambda: proxy.kept_back == 1, "the connection is in use")
     proxy.pass_replies()
     await asyncio.gather(*tasks)
     server.stop()
@@ -272,8 +273,7 @@ async def test_a_killed_server_is_away_and_a_restarted_one_is_back(
             await store.hit([counter()])
     server.start()
     results = [await outcome(store) for _ in range(50)]
-    assert results.count(False) <= MAX_CALLS
-    assert all(results[MAX_CALLS:])
+    assert all(results[1:])
 
 
 async def outcome(store: RedisCounterStore) -> bool:

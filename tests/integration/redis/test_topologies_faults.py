@@ -19,7 +19,7 @@ from redis.exceptions import BusyLoadingError, RedisError
 
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
-from sidecar.infrastructure.redis.batching import MAX_CALLS
+from sidecar.infrastructure.redis.batching import MAX_TURNS
 from sidecar.infrastructure.redis.connection import Store
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import RedisCounterStore
@@ -137,7 +137,7 @@ async def test_a_primary_that_dies_takes_only_its_own_down_until_its_replica_tak
             print(f"{fault.name} {client}: {asking.admitted[client]} admitted, {charged} charged,"
                   f" {asking.undecided[client]} undecided {dict(asking.reasons)}")  # fmt: skip
         assert await asking.used(clients[1]) == asking.admitted[clients[1]]
-        assert all(connections(server) <= MAX_CALLS + 2 for server in cluster.servers)
+        assert all(connections(server) <= MAX_TURNS + 2 for server in cluster.servers)
 
 
 def one_client_of_each_server(cluster: ClusterServers) -> list[str]:

@@ -17,6 +17,7 @@ from sidecar.domain.identity import IdentifierReader
 from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.rule import Client, Mode, OnMissing, Rule
 from sidecar.domain.ruleset import MAX_CHECKS, RuleSet
+from sidecar.domain.sharding import SHARDS, ShardBy
 from tests.counters import MemoryStore
 from tests.decisions import rule
 
@@ -156,6 +157,22 @@ async def test_a_page_of_identifiers_has_their_counts_and_the_way_on(
     assert await usage.identifiers(CLIENT, RULES[1], 2) == (0, [IdentifierCount("bob", 1)])
 
 
+async def test_a_client_that_is_spread_is_looked_at_shard_by_shard(store: MemoryStore) -> None:
+    """Its counters are named as decisions name them, and each call is for one shard."""
+    client = Client(id="c", rules=(rule("u", identifier_type="user_id"),), shard_by=ShardBy.IDENTIFIER)
+    usage = used_with(store, {}, client)
+    users = [f"u{number}" for number in range(100)]
+    await counted(store, usage, [(user, 1 + number % 2) for number, user in enumerate(users)])
+    store.pages, before = [[f"={user}" for user in users]], len(store.calls)
+    _, found = await usage.identifiers(client, client.rules[0], 0)
+    assert store.spread
+    assert found == [IdentifierCount(user, 1 + number % 2) for number, user in enumerate(users)]
+    assert len(store.calls) - before == len(SHARDS)
+    assert (await usage.busiest(client, client.rules[0], 100)).looked_at == 100
+    assert await counts(usage, client, "u1") == [2]
+    assert await forgotten(usage, client, client.rules, "u1") == 1
+
+
 async def test_secrets_are_shown_as_digits_of_their_hash(store: MemoryStore) -> None:
     """Never as they are."""
     client = Client(id="c", rules=(rule("s", identifier_type="session_id"),))
@@ -269,13 +286,13 @@ async def test_one_search_runs_at_a_time_and_others_do_not_wait_forever(
     going_on, running, most = asyncio.Event(), 0, 0
     search = store.identifiers
 
-    async def slow(*asked: Any) -> tuple[int, list[str]]:
+    async def slow(*asked: Any, spread: bool) -> tuple[int, list[str]]:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await going_on.wait()
         running -= 1
-        return await search(*asked)
+        return await search(*asked, spread=spread)
 
     monkeypatch.setattr(store, "identifiers", slow)
     first = asyncio.create_task(usage.busiest(CLIENT, RULES[1], 3))

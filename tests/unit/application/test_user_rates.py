@@ -1,6 +1,6 @@
 """The use case behind the per-user, per-endpoint API, its counters in memory."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +43,17 @@ class Store:
             all(one.admitted for one in apart), NOW_US, [usage for one in apart for usage in one.usages]
         )
 
+    def hit_then(
+        self, checks: Sequence[Check], then: Callable[[Counted | Exception], None], *, charge: bool = True
+    ) -> None:
+        raise NotImplementedError
+
     async def forget(self, checks: Sequence[Check]) -> int:
         self.calls.append(len(checks))
         return sum(self.counters.pop(_key(check), None) is not None for check in checks)
 
     async def identifiers(
-        self, client_id: str, rule: Rule, resets: int, cursor: int
+        self, client_id: str, rule: Rule, resets: int, cursor: int, *, spread: bool = False
     ) -> tuple[int, list[str]]:
         found = sorted(identifier for client, identifier in self.counters if client == client_id)
         page = found[:STEP]
@@ -57,7 +62,7 @@ class Store:
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
         raise NotImplementedError
 
-    def key_beginning(self, client_id: str, rule: Rule, resets: int) -> str:
+    def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
         raise NotImplementedError
 
 

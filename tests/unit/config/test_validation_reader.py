@@ -50,6 +50,19 @@ def test_what_follows_from_a_wrong_field_is_not_told_as_well() -> None:
     assert caught.value.problems == [("burst", "expected an integer, got '50'")]
 
 
+def test_a_wrong_rule_is_not_taken_for_one_that_counts_somebody_else() -> None:
+    """What it says of whom it counts is kept where it is right; rules that do differ are told of."""
+    spread = {"id": "a", "shard_by": "identifier"}
+    wrong, right = RULE | {"on_missing": "deny", "limit": 0}, RULE | {"route": "/y", "on_missing": "deny"}
+    for rules in ([wrong, right], [right, wrong], [wrong | {"on_missing": "x"}, right]):
+        with pytest.raises(Rejected) as caught:
+            read_client(json.dumps(spread | {"rules": rules}))
+        assert {field.rpartition(".")[2] for field, _ in caught.value.problems} <= {"limit", "on_missing"}
+    with pytest.raises(Rejected) as caught:
+        read_client(json.dumps(spread | {"rules": [right, RULE, wrong | {"route": "/z"}]}))
+    assert [field for field, _ in caught.value.problems] == ["shard_by", "rules.2.limit"]
+
+
 @pytest.mark.parametrize("text", ["", " ", "{", "{},", "{}, {}", "{}], [{}", b"\xff", "nil", "\ufeff{}"])
 def test_what_is_no_json_is_malformed(text: bytes | str) -> None:
     """Not one JSON value: nothing can be said of its fields."""

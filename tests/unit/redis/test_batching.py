@@ -10,7 +10,8 @@ from sidecar.application.breaker import FAILURES
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.decision import Check, Counted, Usage
 from sidecar.infrastructure.redis import batching
-from sidecar.infrastructure.redis.batching import MAX_CALLS, MAX_WAITING, Lane, Waiting
+from sidecar.infrastructure.redis.batching import MAX_TURNS, MAX_WAITING, Lane, Waiting
+from sidecar.infrastructure.redis.pending import Then, into
 from tests.decisions import check
 from tests.parts import until
 
@@ -27,17 +28,20 @@ class Server:
     sent: list[int] = field(default_factory=list)
     probed: list[str] = field(default_factory=list)
     turned: list[bool] = field(default_factory=list)
+    under_way: list[asyncio.Task[None]] = field(default_factory=list)
     answering: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.answering.set()
 
-    async def send(self, slot: int | None, together: Sequence[Waiting]) -> list[Counted]:
+    def send(self, slot: int | None, together: Sequence[Waiting], then: Then) -> None:
         self.sent.append(len(together))
+        self.under_way.append(asyncio.create_task(self._answer(together, then)))
+
+    async def _answer(self, together: Sequence[Waiting], then: Then) -> None:
         await self.answering.wait()
-        if self.problem:
-            raise self.problem
-        return [Counted(True, 0, [Usage(True, 1, 0, 1)] * len(one.checks)) for one in together]
+        counted = [Counted(True, 0, [Usage(True, 1, 0, 1)] * len(one.checks)) for one in together]
+        then(self.problem or counted)
 
     async def probe(self, tag: str) -> None:
         self.probed.append(tag)
@@ -63,8 +67,10 @@ def lane(server: Server, timeout_seconds: float = PATIENT) -> Lane:
 
 async def outcome(way: Lane, *checks: Check) -> str:
     """How a request ends: `counted`, or the kind of its failure."""
+    answer: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
+    way.hit(None, checks or [check()], into(answer), charge=True)
     try:
-        await way.hit(None, checks or [check()], charge=True)
+        await answer
     except StoreUnavailable as error:
         return error.kind
     return "counted"
@@ -87,9 +93,9 @@ async def test_more_than_may_wait_are_answered_at_once(server: Server) -> None:
     """Those that wait are counted nevertheless, once the server answers."""
     way = lane(server)
     server.answering.clear()
-    under_way = 64 * MAX_CALLS
+    under_way = 64 * MAX_TURNS
     asked = [asyncio.create_task(outcome(way)) for _ in range(under_way)]
-    await until(lambda: len(server.sent) == MAX_CALLS, "all calls are under way")
+    await until(lambda: len(server.sent) == MAX_TURNS, "all calls are under way")
     waiting = [asyncio.create_task(outcome(way)) for _ in range(MAX_WAITING)]
     await asyncio.sleep(0)
     assert await outcomes(way, 10) == {"overload"}
@@ -103,10 +109,10 @@ async def test_no_more_calls_are_under_way_than_may_be(server: Server) -> None:
     way = lane(server)
     server.answering.clear()
     asked = [asyncio.create_task(outcome(way)) for _ in range(2000)]
-    await until(lambda: len(server.sent) == MAX_CALLS, "all calls are under way")
+    await until(lambda: len(server.sent) == MAX_TURNS, "all calls are under way")
     for _ in range(100):
         await asyncio.sleep(0)
-    assert server.sent == [64] * MAX_CALLS
+    assert server.sent == [64] * MAX_TURNS
     server.answering.set()
     await asyncio.gather(*asked)
 
@@ -172,7 +178,7 @@ async def test_answers_that_come_late_do_not_close_it(
     server.probe_problem = StoreUnavailable("slow", "timeout")
     assert await outcomes(way, FAILURES) == {"timeout"}
     server.answering.set()
-    await until(lambda: not way._calls, "the late answer has come")
+    await until(lambda: not way._turns, "the late answer has come")
     assert (server.turned, await outcome(way)) == ([True], "breaker")
 
 
