@@ -138,9 +138,14 @@ _QUOTA = frozenset((Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED))
 
 def decide(checks: Sequence[Check], counted: Counted, refused: Reason = Reason.QUOTA_EXCEEDED) -> Decision:
     """Fold the states of all rules into the one answer (`docs/decisions.md` says which rule is shown)."""
-    states = tuple(map(RuleState, checks, counted.usages))
     admitted = counted.admitted
-    shown = _shown(states, admitted=admitted) if len(states) > 1 or checks[0].shadow else states[0]
+    shown: RuleState | None
+    if len(checks) == 1:
+        states: tuple[RuleState, ...] = (RuleState(checks[0], counted.usages[0]),)
+        shown = None if checks[0].shadow else states[0]
+    else:
+        states = tuple(map(RuleState, checks, counted.usages))
+        shown = _shown(states, admitted=admitted)
     rule = None if shown is None else shown.check.rule
     # By position: this is made for each request, and names cost as much again.
     return Decision(

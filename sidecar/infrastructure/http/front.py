@@ -78,7 +78,8 @@ class Front:
     def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None:
         """Answers through `respond`, at once or once it is decided; of the APIs, what is returned answers."""
         options, access = self.options, self.options.access
-        call.target = origin_form(call.target)
+        if not call.target.startswith("/"):
+            call.target = origin_form(call.target)
         dialect = _dialect(call)
         if dialect is None and (probed := self._probed(call.target)):
             respond(probed)

@@ -130,7 +130,5 @@ JSON_LINE = line("Content-Type", "application/json")
 
 def origin_form(target: str) -> str:
     """A target without the scheme and host that callers may put before it (RFC 9112 3.2.2)."""
-    if target.startswith("/"):
-        return target
     path, written = _ORIGIN.subn("", target, count=1)
     return path or "/" if written else target

@@ -242,11 +242,11 @@ class DataConnection(BaseProtocol):
             self._respond(MALFORMED)
             return
         keep_alive = not message.should_close and message is not self._last
-        if message.method == "CONNECT" and not payload.is_eof():  # everything that follows would be its body
+        method, version = message.method, message.version
+        if method == "CONNECT" and not payload.is_eof():  # everything that follows would be its body
             payload, keep_alive = EMPTY_PAYLOAD, False
-        version = message.version
         self._current = call = Incoming(
-            message.method,
+            method,
             message.path,
             Headers(message.headers),
             None,

@@ -29,6 +29,7 @@ from sidecar import __version__
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.ruleset import RuleSet
+from sidecar.infrastructure.telemetry.tallies import Series, counters
 
 # A series beside each counter that says when it began: twice the series, and nobody asks.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -43,7 +44,7 @@ _LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 
 
 
 #: Used, as part of the limit, from which a rule counts as near it: 4 of 5.
-NEAR = (4, 5)
+NEAR_PART, NEAR_WHOLE = 4, 5
 
 # Name, what it says, labels.
 _REQUESTS = "rate_limit_requests", "Requests decided.", ("result", "client", "rule", "reason")
@@ -109,9 +110,9 @@ class Metrics:
 
     def __init__(self, *, embedded: bool) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(*_REQUESTS, registry=registry)
+        self._requests = counters(*_REQUESTS, registry=registry)
         #: The series of each kind of decision: looking them up by labels costs more than counting.
-        self._of_decisions: dict[tuple[bool, str | None, str | None, Reason], Counter] = {}
+        self._of_decisions: dict[tuple[bool, str | None, str | None, Reason], Series] = {}
         self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
         self._near_limit = Counter(*_NEAR_LIMIT, registry=registry)
         self._near_limits: dict[tuple[str, str], Counter] = {}
@@ -161,7 +162,7 @@ class Metrics:
             if not usage.fits:
                 if check.shadow:
                     self._shadow_refusals.labels(check.client_id, check.rule.id).inc()
-            elif usage.used * NEAR[1] >= check.capacity * NEAR[0]:
+            elif usage.used * NEAR_WHOLE >= check.capacity * NEAR_PART:
                 self._near(check).inc()
 
     def _near(self, check: Check) -> Counter:
