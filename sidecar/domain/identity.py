@@ -161,7 +161,9 @@ def shown_identifier(identifier_type: str | tuple[str, ...] | None, text: str) -
     parts = text.split("|", len(kinds) - 1) if len(kinds) > 1 else [text]
     if text.startswith("~") or len(parts) != len(kinds):
         return text
-    return "|".join(_shown(kind, part) for kind, part in zip(kinds, parts, strict=True))
+    return "|".join(
+        hashed(part) if _is_secret(kind) else part[1:] for kind, part in zip(kinds, parts, strict=True)
+    )
 
 
 def shown_written(identifier_type: str | tuple[str, ...] | None, written: str) -> str:
@@ -175,10 +177,6 @@ def shown_written(identifier_type: str | tuple[str, ...] | None, written: str) -
 
 def _is_secret(kind: str) -> bool:
     return kind == "session_id" or kind.startswith(("cookie:", "header:"))
-
-
-def _shown(kind: str, text: str) -> str:
-    return hashed(text) if _is_secret(kind) else text[1:]
 
 
 def hashed(text: str) -> str:
@@ -221,8 +219,7 @@ class IdentifierReader:
     def identify(self, request: RequestMetadata, path: str | None) -> str | None:
         """The identifier's text in one step, where nobody asks for the values that it is made of."""
         if self._alone is None:
-            values = self.values(request, path)
-            return None if values is None else self.identifier(values)
+            return None if (values := self.values(request, path)) is None else self.identifier(values)
         value = self._alone(request, path)
         if value is None:
             return None
@@ -282,14 +279,10 @@ def _one_value(value: str | None) -> str | None:
     return None if not value or _JOINED.search(value) else value
 
 
-def _ip(request: RequestMetadata, options: IdentityOptions) -> str | None:
-    return address_identity(request.address, options.ipv6_prefix) if request.has_address else None
-
-
 def _ip_user_agent(request: RequestMetadata, options: IdentityOptions) -> str | None:
-    if request.user_agent is None or (ip := _ip(request, options)) is None:
+    if request.user_agent is None or not request.has_address:
         return None
-    who = f"{ip}|{request.user_agent}"
+    who = f"{address_identity(request.address, options.ipv6_prefix)}|{request.user_agent}"
     return hashlib.sha256(who.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

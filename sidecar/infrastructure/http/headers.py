@@ -8,6 +8,7 @@ from sidecar.infrastructure.http.ietf import ietf_headers
 from sidecar.infrastructure.http.messages import line
 from sidecar.infrastructure.http.rounding import seconds
 
+_ALLOWED = Reason.ALLOWED
 _UNAVAILABLE = Reason.STORAGE_UNAVAILABLE
 _STATUSES = {Reason.QUOTA_EXCEEDED: 429, Reason.LOCAL_QUOTA_EXCEEDED: 429}
 
@@ -40,6 +41,8 @@ def rate_limit_lines(decision: Decision, options: ResponseOptions) -> str:
         )
     if options.ietf_headers:
         lines += "".join([line(name, value) for name, value in ietf_headers(decision).items()])
+    if decision.reason is _ALLOWED:  # by the store, as most are
+        return lines
     if decision.without_store:
         lines += "X-RateLimit-Degraded: storage_unavailable\r\n"
     if decision.allowed:
