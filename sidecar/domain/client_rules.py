@@ -8,6 +8,7 @@ that counts.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sidecar.domain.address import canonical_network
 from sidecar.domain.algorithms import Algorithm, Terms
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.identity import (
@@ -15,7 +16,6 @@ from sidecar.domain.identity import (
     FALLBACK_SHARED,
     IdentifierReader,
     IdentityOptions,
-    canonical_network,
     fallback_to_address,
 )
 from sidecar.domain.request import Address, Network, RequestMetadata

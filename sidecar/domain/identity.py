@@ -16,12 +16,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
-from sidecar.domain.request import Address, Network, RequestMetadata
+from sidecar.domain.address import address_identity, canonical_address
+from sidecar.domain.request import Address, RequestMetadata
 
-UNREADABLE_ADDRESS = "?"
 #: The one identifier of rules that count everyone together.
 EVERYONE = "="
 _MAX_LENGTH = 128
@@ -31,7 +29,6 @@ _NEEDS_HASH = re.compile("[:|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN_TYPES = ("none", "session_id", "ip_user_agent", "ip", "user_id")
 _NAMED_TYPES = ("header", "cookie", "path", "jwt_claim")
 _JOINED = re.compile(r",(?! )")
-_WITH_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?")
 _CLAIM = re.compile(r"[!-~]{1,128}")  # some issuers name claims by URL
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
@@ -85,46 +82,6 @@ def check_written(identifier_type: str | tuple[str, ...] | None, written: str) -
 def _written_address(written: str) -> Address | None:
     """An address, or the network that its callers are counted by (`2001:db8::/64`)."""
     return canonical_address(written.partition("/")[0])
-
-
-def canonical_network(written: str) -> Network:
-    """An address or CIDR network, IPv4-mapped ones as IPv4; raises `ValueError`."""
-    network = ip_network(written)
-    if network.version == 6 and network.prefixlen >= 96 and (mapped := network.network_address.ipv4_mapped):
-        return IPv4Network((mapped, network.prefixlen - 96))
-    return network
-
-
-def canonical_address(text: str) -> Address | None:
-    """An address as proxies write it (port, brackets, zone, IPv4-mapped) in one form, or `None`."""
-    return _address(text) if len(text) <= _MAX_LENGTH else None
-
-
-@lru_cache(maxsize=8192)
-def _address(text: str) -> Address | None:
-    """Remembered, since callers come again and again."""
-    text = text.strip().strip('"')
-    if match := _WITH_PORT.fullmatch(text):
-        text = match[1] or match[2]
-    text = text.partition("%")[0]
-    try:
-        # Not ip_address(): its error message is built from both failures, and this is on the hot path.
-        if ":" not in text:
-            return IPv4Address(text)
-        address = IPv6Address(text)
-    except ValueError:
-        return None
-    return address.ipv4_mapped or address
-
-
-@lru_cache(maxsize=8192)
-def address_identity(address: Address | None, ipv6_prefix: int) -> str:
-    """The text under which an address is counted: IPv4 whole, IPv6 by network, unreadable ones together."""
-    if address is None:
-        return UNREADABLE_ADDRESS
-    if isinstance(address, IPv4Address):
-        return str(address)
-    return str(IPv6Network((address, ipv6_prefix), strict=False))
 
 
 def cookie_value(header: str, name: str) -> str | None:

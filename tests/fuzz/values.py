@@ -10,15 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
+from sidecar.domain.address import canonical_address, canonical_network
 from sidecar.domain.errors import InvalidValue
-from sidecar.domain.identity import (
-    IdentifierReader,
-    IdentityOptions,
-    canonical_address,
-    canonical_network,
-    cookie_value,
-    encode,
-)
+from sidecar.domain.identity import IdentifierReader, IdentityOptions, cookie_value, encode
 from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.route import RoutePattern, canonical_path
 from sidecar.infrastructure.admin.access import Caller, TokenRules

@@ -4,7 +4,7 @@ import hmac
 from asyncio import BaseTransport
 from dataclasses import dataclass, field
 
-from sidecar.domain.identity import canonical_address, canonical_network
+from sidecar.domain.address import canonical_address, canonical_network
 from sidecar.domain.request import Network
 from sidecar.infrastructure.http.messages import Headers
 

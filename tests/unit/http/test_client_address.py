@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from sidecar.domain.identity import canonical_address
+from sidecar.domain.address import canonical_address
 from sidecar.infrastructure.http.access import networks
 from sidecar.infrastructure.http.client_address import MAX_HOPS, AddressSource
 from sidecar.infrastructure.http.messages import Headers
