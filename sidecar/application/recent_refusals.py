@@ -79,9 +79,10 @@ class RecentRefusals:
                 self._remember(state, decision.now_us, moment)
 
     def _find(self, check: Check, now: float) -> _Refusal | None:
-        if check.shadow or check.instead is not None or not (found := self._refusals.get(_key(check))):
+        found = self._refusals.get((check.client_id, check.rule.id, check.identifier, check.limit))
+        if found is None or found.until <= now or found.cost != check.cost:
             return None
-        return found if found.until > now and found.cost == check.cost else None
+        return None if check.shadow or check.instead is not None else found
 
     def _remember(self, state: RuleState, now_us: int, asked: float) -> None:
         """Until the retry moment as counted from before the asking, which is never too long; what is shown is
@@ -89,15 +90,12 @@ class RecentRefusals:
         """
         retry_us = state.usage.retry_us
         seconds = MAX_SECONDS if retry_us is None else min(MAX_SECONDS, retry_us / SECOND_US)
-        key = _key(state.check)
+        check = state.check
+        key = check.client_id, check.rule.id, check.identifier, check.limit
         self._refusals.pop(key, None)
-        self._refusals[key] = _Refusal(state.usage, state.check.cost, self._clock(), asked + seconds, now_us)
+        self._refusals[key] = _Refusal(state.usage, check.cost, self._clock(), asked + seconds, now_us)
         if len(self._refusals) > MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
-
-
-def _key(check: Check) -> Key:
-    return check.client_id, check.rule.id, check.identifier, check.limit
 
 
 def _later(usage: Usage, passed_us: int) -> Usage:

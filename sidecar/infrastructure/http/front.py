@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from sidecar.application.evaluator import RateLimitEvaluator
@@ -122,7 +123,7 @@ class Front:
             self._watcher.unreadable_address()
         if not request.target or not request.method:
             self._watcher.unreadable_target(dialect.name)
-        self._evaluator.decide(request, lambda decision: respond(_written(dialect, decision, options)))
+        self._evaluator.decide(request, partial(_answer, respond, dialect, options.response))
 
     async def _evaluate(self, call: Incoming) -> Answer:
         if call.method != "POST":
@@ -195,13 +196,14 @@ async def _body(call: Incoming) -> bytes | Answer:
     return error_answer(413, "expected a body of at most 1 MiB") if body is None else body
 
 
-def _written(dialect: Dialect, decision: Decision, options: FrontOptions) -> Answer:
+def _answer(respond: Respond, dialect: Dialect, options: ResponseOptions, decision: Decision) -> None:
     """Whatever is wrong, the proxy gets an answer: it waits for one."""
     try:
-        return dialect.write(decision, options.response)
+        answer = dialect.write(decision, options)
     except Exception:
         _log.exception("a decision could not be written")
-        return FAILED
+        answer = FAILED
+    respond(answer)
 
 
 def _take_secret(call: Incoming, access: Access) -> bool:
