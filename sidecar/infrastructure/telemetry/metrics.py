@@ -43,6 +43,7 @@ if (worker := os.environ.get("SIDECAR_WORKER")) and os.environ.get("PROMETHEUS_M
 _LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
+_ALLOWED = Reason.ALLOWED
 #: Used, as part of the limit, from which a rule counts as near it: 4 of 5.
 NEAR_PART, NEAR_WHOLE = 4, 5
 
@@ -114,8 +115,8 @@ class Metrics:
         #: The series of each kind of decision: looking them up by labels costs more than counting.
         self._of_decisions: dict[tuple[bool, str | None, str | None, Reason], Series] = {}
         self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
-        self._near_limit = Counter(*_NEAR_LIMIT, registry=registry)
-        self._near_limits: dict[tuple[str, str], Counter] = {}
+        self._near_limit = counters(*_NEAR_LIMIT, registry=registry)
+        self._near_limits: dict[tuple[str, str], Series] = {}
         self._store_errors = Counter(*_STORE_ERRORS, registry=registry)
         self._unreadable = Counter(*_UNREADABLE, registry=registry)
         self._unreadable_targets = Counter(*_UNREADABLE_TARGETS, registry=registry)
@@ -153,9 +154,9 @@ class Metrics:
                 decision.reason.value,
             )
         series.inc()
-        if decision.without_store:
-            self._store_errors.inc()
-        if not decision.allowed:
+        if decision.reason is not _ALLOWED:
+            if decision.without_store:
+                self._store_errors.inc()
             return  # no rule counted it, those that only watch neither
         for state in decision.states:
             check, usage = state.check, state.usage
@@ -165,7 +166,7 @@ class Metrics:
             elif usage.used * NEAR_WHOLE >= check.capacity * NEAR_PART:
                 self._near(check).inc()
 
-    def _near(self, check: Check) -> Counter:
+    def _near(self, check: Check) -> Series:
         key = check.client_id, check.rule.id
         if (series := self._near_limits.get(key)) is None:
             series = self._near_limits[key] = self._near_limit.labels(*key)
