@@ -41,7 +41,7 @@ class Waiting(Pending):
     __slots__ = ("charge", "checks")
 
     def __init__(self, checks: Sequence[Check], then: Then, *, charge: bool) -> None:
-        super().__init__(then)
+        Pending.__init__(self, then)
         self.checks = checks
         self.charge = charge
 

@@ -26,7 +26,7 @@ from sidecar.domain.rule import ID_PATTERN, Client, Enforcement
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
-from sidecar.infrastructure.redis.counters import LAYOUT
+from sidecar.infrastructure.redis.hits import LAYOUT
 from sidecar.infrastructure.redis.wire import text as as_text
 from sidecar.infrastructure.validation import dump, reader
 

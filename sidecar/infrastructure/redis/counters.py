@@ -9,14 +9,14 @@ so that old and new replicas can run side by side.
 
 import time
 from asyncio import Future, get_running_loop
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sidecar.application.ports import SERVER_CURSORS, StoreUnavailable
+from sidecar.application.ports import SERVER_CURSORS
 from sidecar.domain.algorithms import Algorithm
-from sidecar.domain.decision import Check, Counted, Usage
+from sidecar.domain.decision import Check, Counted
 from sidecar.domain.identity import EVERYONE
 from sidecar.domain.rule import Rule
 from sidecar.domain.sharding import SHARDS
@@ -24,15 +24,12 @@ from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.batching import Lane, Waiting
 from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
 from sidecar.infrastructure.redis.connection import Store, translated
+from sidecar.infrastructure.redis.hits import Hits, counted
 from sidecar.infrastructure.redis.pending import Then, into
-from sidecar.infrastructure.redis.wire import bulk, bulks, text
+from sidecar.infrastructure.redis.wire import text
 
-LAYOUT = "v1"
 #: What a rule has beside its counters: identifiers begin otherwise.
 NO_IDENTIFIER = "!"
-#: Words that the script takes for each check; kinds of checks whose words are kept.
-WORDS, MAX_WRITTEN = 8, 10_000
-_HEADS = {charge: bulk(int(charge)) for charge in (False, True)}
 #: Keys that one step of a search looks at.
 SCAN_KEYS = 1000
 #: What a store that was away is asked: a counter of nobody's, since its reset number is none.
@@ -76,13 +73,10 @@ class RedisCounterStore:
         self._caller = Caller(redis)
         self._script = Script(scripts.hit())
         self._census = Script(scripts.census())
-        self._prefix = prefix
+        self._hits = Hits(prefix, clock)
         self._timeout_seconds = timeout_seconds
         self._listeners = listeners
-        self._clock = clock
         self._lanes: dict[str, Lane] = {}
-        #: With the rule, so that its id stays its own.
-        self._written: dict[tuple[int, int, int, int, bool, bool], tuple[Rule, bytes]] = {}
 
     def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Future[Counted]:
         answer: Future[Counted] = get_running_loop().create_future()
@@ -111,37 +105,27 @@ class RedisCounterStore:
         return lane
 
     def _decide(self, slot: int | None, together: Sequence[Waiting], then: Then) -> None:
-        keys: list[bytes] = []
-        parts = [bulk(self._clock() if self._clock else "")]
-        number = 1
-        for one in together:
-            parts.append(_HEADS[one.charge] + bulk(len(one.checks)))
-            for check in one.checks:
-                keys += map(bulk, self._keys(check))
-                parts.append(self._arguments(check))
-            number += 2 + WORDS * len(one.checks)
-        given = Arguments(len(keys), len(keys) + number, keys + parts)
-        then = partial(self._answered, [len(one.checks) for one in together], time.perf_counter(), then)
-        self._caller.begin(self._script, slot, given, then, lambda: not all(one.done for one in together))
+        told = partial(self._answered, [len(one.checks) for one in together], time.perf_counter(), then)
+        wanted = partial(_is_waited_for, together)
+        self._caller.begin(self._script, slot, self._hits.written(together), told, wanted)
 
     def _answered(self, lengths: Sequence[int], started: float, then: Then, reply: Any) -> None:
         outcome: Sequence[Counted] | Exception
         try:
-            if not isinstance(reply, Exception):
-                self._listeners.answered(time.perf_counter() - started)
-                outcome = _counted(reply, lengths)
-            else:
+            if isinstance(reply, Exception):
                 outcome = reply
+            else:
+                self._listeners.answered(time.perf_counter() - started)
+                outcome = counted(reply, lengths)
         except Exception as error:
             outcome = error
         then(outcome)
 
     async def _probe(self, tag: str) -> None:
         """Charges, so that it finds out whether the store can be written to."""
-        key = f"{self._prefix}:{LAYOUT}:{{{tag}}}:{_PROBE.id}:{_PROBE.generation}.-1:{EVERYONE}"
-        check = Check(tag, _PROBE, EVERYONE, limit=1, capacity=1, cost=1)
+        check = Check(tag, _PROBE, EVERYONE, limit=1, capacity=1, cost=1, resets=-1)
+        given = self._hits.written([Waiting([check], lambda _: None, charge=True)])
         with translated():
-            given = Arguments.of([key], ["", 1, 1, *_arguments(check)])
             await self._caller.call(self._script, self._caller.slot(tag), given)
 
     async def live_identifiers(self, client_id: str, rule: Rule, resets: int, seen: Collection[str]) -> int:
@@ -193,58 +177,17 @@ class RedisCounterStore:
     async def _find_server(self, tag: str) -> None:
         """A search names no key, and so is not redirected; this is."""
         if (slot := self._caller.slot(tag)) is not None:
-            await self._caller.ask(slot, "EXISTS", f"{self._prefix}:{LAYOUT}:{{{tag}}}")
+            await self._caller.ask(slot, "EXISTS", self._hits.tag_key(tag))
 
     def _server(self, tag: str) -> str:
         return self._caller.node(self._caller.slot(tag))
 
-    def _keys(self, check: Check) -> Iterator[str]:
-        yield (beginning := self.key_beginning(check.tag, check.rule, check.resets)) + check.identifier
-        if check.instead is not None:
-            yield beginning + check.instead
-
     def _key(self, check: Check) -> str:
         return self.key_beginning(check.tag, check.rule, check.resets) + check.identifier
 
-    def _arguments(self, check: Check) -> bytes:
-        """Written once for each kind of check; the few that there are come again and again."""
-        kind = id(check.rule), check.limit, check.capacity, check.cost, check.shadow, check.instead is None
-        found = self._written.get(kind)
-        if found is None or found[0] is not check.rule:
-            if len(self._written) >= MAX_WRITTEN:
-                self._written.clear()
-            found = self._written[kind] = check.rule, bulks(_arguments(check))
-        return found[1]
-
     def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
-        generation = f"{rule.generation}.{resets}" if resets else rule.generation
-        return f"{self._prefix}:{LAYOUT}:{{{tag}}}:{rule.id}:{generation}:"
+        return self._hits.key_beginning(tag, rule, resets)
 
 
-def _arguments(check: Check) -> Iterator[str | int]:
-    terms = check.rule.terms(check.limit)
-    yield check.rule.algorithm.value
-    yield int(check.shadow)
-    yield check.capacity
-    # Lua would read 2^53 + 1 as 2^53; twice the capacity fits no more than any other cost above it.
-    yield check.cost if check.cost <= check.capacity else 2 * check.capacity
-    yield terms.window_us
-    yield from terms.refill if check.rule.algorithm is Algorithm.TOKEN_BUCKET else (0, 0)
-    yield int(check.instead is not None)
-
-
-def _counted(reply: list[int], lengths: Sequence[int]) -> list[Counted]:
-    """The answers of the requests with so many checks each."""
-    if len(reply) != 1 + len(lengths) + 4 * sum(lengths):
-        raise StoreUnavailable(f"the script answered {len(reply)} numbers for {sum(lengths)} checks")
-    now_us, at = reply[0], 1
-    answers = []
-    for length in lengths:
-        numbers = reply[at + 1 : at + 1 + 4 * length]
-        usages = [
-            Usage(bool(fits), used, None if retry < 0 else retry, reset)
-            for fits, used, retry, reset in zip(*(numbers[i::4] for i in range(4)), strict=True)
-        ]
-        answers.append(Counted(bool(reply[at]), now_us, usages))
-        at += 1 + 4 * length
-    return answers
+def _is_waited_for(together: Sequence[Waiting]) -> bool:
+    return not all(one.done for one in together)

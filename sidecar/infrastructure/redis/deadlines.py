@@ -24,23 +24,25 @@ class Deadlines:
         self._on_late = on_late
         self._tick_seconds = seconds / TICKS
         self._ticks = 0
-        self._watched: deque[tuple[int, Pending]] = deque()
+        self._watched: deque[Pending] = deque()
 
     def watch(self, answer: Pending) -> None:
         if not self._watched:
             self._wait()
         # The tick under way is shorter than a whole one, so this is never later than `seconds`.
-        self._watched.append((self._ticks + TICKS, answer))
+        answer.due = self._ticks + TICKS
+        self._watched.append(answer)
 
     def _wait(self) -> None:
         asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
 
     def _tick(self) -> None:
         self._ticks += 1
-        while self._watched and (self._watched[0][0] <= self._ticks or self._watched[0][1].done):
-            _, answer = self._watched.popleft()
+        watched = self._watched
+        while watched and (watched[0].done or watched[0].due <= self._ticks):
+            answer = watched.popleft()
             if not answer.done:
                 answer.tell(self._error())
                 self._on_late()
-        if self._watched:
+        if watched:
             self._wait()

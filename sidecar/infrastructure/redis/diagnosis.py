@@ -26,7 +26,8 @@ from sidecar.infrastructure.redis.calling import Caller
 from sidecar.infrastructure.redis.cluster import Cluster
 from sidecar.infrastructure.redis.connection import Store, connect, one_of
 from sidecar.infrastructure.redis.control import RedisControlStore
-from sidecar.infrastructure.redis.counters import LAYOUT, RedisCounterStore
+from sidecar.infrastructure.redis.counters import RedisCounterStore
+from sidecar.infrastructure.redis.hits import LAYOUT
 
 #: What one question may take.
 PATIENCE_SECONDS = 5.0

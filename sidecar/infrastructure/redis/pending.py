@@ -14,11 +14,13 @@ Then = Callable[[Any], None]
 class Pending:
     """Calls `then` with the first answer that it is told, or with the exception; what comes later is lost."""
 
-    __slots__ = ("_then", "done")
+    __slots__ = ("_then", "done", "due")
 
     def __init__(self, then: Then) -> None:
         self._then = then
         self.done = False
+        #: The tick of its deadline.
+        self.due = 0
 
     def give_up(self) -> None:
         """Nobody waits any more."""

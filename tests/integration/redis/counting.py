@@ -17,7 +17,7 @@ from sidecar.infrastructure.redis.counters import RedisCounterStore
 START = 1_699_920_000 * SECOND_US
 #: What an answer may take before a test fails; nothing is measured by it.
 PATIENCE_SECONDS = 30.0
-_EXPIRY = "local function expiry(c)"
+_EXPIRY = "local function expiry(us)"
 
 
 class Clock:

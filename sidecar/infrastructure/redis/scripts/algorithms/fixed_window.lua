@@ -1,28 +1,31 @@
 -- fixed_window: "index:count", a count per interval; intervals are aligned to the epoch.
-ALGORITHMS.fixed_window = {
-  read = function(c)
-    local index, count = numbers(c.key, '^(%d+):(%d+)$', c.window)
-    c.index, c.count = quotient(c.now, c.window), 0
-    if index and index >= c.index then
-      c.index, c.count = index, count
-      c.now = math.max(c.now, index * c.window)
+function ALGORITHMS.fixed_window(kind)
+  local window, cost = kind.window, kind.cost
+  local current = quotient(now, window)
+  local lasts = expiry((current + 1) * window - now)
+
+  function kind.read(c)
+    local index, count = numbers(c.key, '^(%d+):(%d+)$', window)
+    if not index or index < current then
+      index, count = current, 0
+    elseif index > current then
+      c.now = index * window
     end
-  end,
+    c.index, c.count = index, count
+    return count
+  end
 
-  used = function(c)
-    return c.count
-  end,
+  function kind.wait(c)
+    return (c.index + 1) * window - now
+  end
 
-  wait = function(c)
-    return (c.index + 1) * c.window - now
-  end,
+  function kind.charge(c)
+    c.count = c.count + cost
+    local state = written(c.index) .. ':' .. written(c.count)
+    call('SET', c.key, state, 'PX', c.now == now and lasts or expiry(window))
+  end
 
-  charge = function(c)
-    c.count = c.count + c.cost
-    redis.call('SET', c.key, written(c.index) .. ':' .. written(c.count), 'PX', expiry(c))
-  end,
-
-  matters_until = function(c)
-    return c.count > 0 and (c.index + 1) * c.window or c.now
-  end,
-}
+  function kind.matters_until(c)
+    return c.count > 0 and (c.index + 1) * window or c.now
+  end
+end
