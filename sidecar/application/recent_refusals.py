@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sidecar.domain.algorithms import SECOND_US
-from sidecar.domain.decision import Check, Counted, Decision, RuleState, Usage, decide
+from sidecar.domain.decision import Check, Counted, Decision, RuleState, Usage, decide, refused_by
 from sidecar.domain.values import per_request
 
 #: Those that are remembered at most; of more, the oldest are forgotten.
@@ -62,7 +62,7 @@ class RecentRefusals:
         if len(known) == 1:
             check, found = known[0]
             passed_us = _passed_us(found, now)
-            return decide([check], Counted(False, found.now_us + passed_us, [_later(found.usage, passed_us)]))
+            return refused_by(check, _later(found.usage, passed_us), found.now_us + passed_us)
         usages = [_later(found.usage, _passed_us(found, now)) for _, found in known]
         decision = decide([check for check, _ in known], Counted(False, 0, usages))
         # By the clock that the shown numbers are of: together they are the same moment each time.

@@ -131,7 +131,7 @@ class Decision:
         return enforcing or ([self.rule_id] if self.rule_id else [])
 
 
-_ALLOWED = Reason.ALLOWED
+_ALLOWED, _EXCEEDED = Reason.ALLOWED, Reason.QUOTA_EXCEEDED
 _WITHOUT_STORE = frozenset((Reason.STORAGE_UNAVAILABLE, Reason.LOCAL_QUOTA_EXCEEDED))
 _QUOTA = frozenset((Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED))
 
@@ -158,6 +158,12 @@ def decide(checks: Sequence[Check], counted: Counted, refused: Reason = Reason.Q
         states,
         None if rule is None or admitted else rule.response,
     )
+
+
+def refused_by(check: Check, usage: Usage, now_us: int) -> Decision:
+    """What `decide` says where one rule is asked, which enforces, and refuses."""
+    state, rule = RuleState(check, usage), check.rule
+    return Decision(False, _EXCEEDED, check.client_id, rule.id, now_us, state, (state,), rule.response)
 
 
 def _shown(states: Sequence[RuleState], *, admitted: bool) -> RuleState | None:

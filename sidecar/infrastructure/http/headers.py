@@ -58,12 +58,12 @@ def retry_after(state: RuleState) -> int | None:
     return None if retry_us is None else seconds(retry_us) or 1
 
 
-def proxy_retry_after(decision: Decision) -> str:
+def proxy_retry_after(decision: Decision) -> int:
     """A proxy's clients need an integer: where no waiting helps, that of a whole window."""
     state = decision.shown
     if state is None:
-        return "1"
-    return str(retry_after(state) or state.check.rule.window_seconds or 1)
+        return 1
+    return retry_after(state) or state.check.rule.window_seconds or 1
 
 
 def refusal_status(decision: Decision, options: ResponseOptions) -> int:
