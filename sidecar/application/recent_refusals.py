@@ -41,6 +41,8 @@ class RecentRefusals:
         self._clock = clock
         self._refusals: dict[Key, _Refusal] = {}
         self._cleared = 0
+        #: When the last of them ends.
+        self._end = 0.0
 
     def before_asking(self) -> Asked:
         """What `remember` needs: made before the store is asked, for time runs on meanwhile."""
@@ -56,6 +58,9 @@ class RecentRefusals:
         if not self._refusals:
             return None
         now = self._clock()
+        if now >= self._end:  # a moment without refusals: who is allowed need not look for any
+            self._refusals.clear()
+            return None
         known = [(check, found) for check in checks if (found := self._find(check, now))]
         if not known:
             return None
@@ -92,8 +97,10 @@ class RecentRefusals:
         seconds = MAX_SECONDS if retry_us is None else min(MAX_SECONDS, retry_us / SECOND_US)
         check = state.check
         key = check.client_id, check.rule.id, check.identifier, check.limit
+        until = asked + seconds
+        self._end = max(self._end, until)
         self._refusals.pop(key, None)
-        self._refusals[key] = _Refusal(state.usage, check.cost, self._clock(), asked + seconds, now_us)
+        self._refusals[key] = _Refusal(state.usage, check.cost, self._clock(), until, now_us)
         if len(self._refusals) > MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
 
