@@ -18,8 +18,9 @@ from sidecar.application.searching import Searches
 from sidecar.application.store_watch import StoreWatch
 from sidecar.application.usage import CounterUsage
 from sidecar.application.user_rates import UserRates, rate_rule
+from sidecar.domain.address import canonical_network
 from sidecar.domain.decision import Decision
-from sidecar.domain.identity import IdentityOptions, canonical_network
+from sidecar.domain.identity import IdentityOptions
 from sidecar.domain.request import Network
 from sidecar.domain.ruleset import Policy, RuleSet
 from sidecar.infrastructure.admin.access import Access, AdminKey, TokenRules

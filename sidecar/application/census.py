@@ -82,8 +82,9 @@ class Census:
 
     def counted(self, checks: Sequence[Check], counted: Counted) -> None:
         """These were charged, or refused."""
-        for check, usage in zip(checks, counted.usages, strict=True):
-            if usage.fits if counted.admitted else check.instead and not usage.fits:
+        admitted = counted.admitted
+        for check, usage in zip(checks, counted.usages):  # noqa: B905 the store answers each
+            if usage.fits if admitted else check.instead and not usage.fits:
                 self._note(check)
 
     def _note(self, check: Check) -> None:
@@ -93,13 +94,12 @@ class Census:
         if (noted := self._noted.get(key)) is None:
             noted = self._noted[key] = _Noted(check.rule)
         noted.rule = check.rule
-        before = len(noted.seen)
-        if before < MAX_SEEN and self._seen < MAX_SEEN_OF_ALL:
-            noted.seen.add(check.identifier)
-            if len(noted.seen) > before:
-                self._seen += 1
-                if before == check.rule.max_identifiers:
-                    self._crowded.add(key)
+        seen = noted.seen
+        if check.identifier not in seen and len(seen) < MAX_SEEN and self._seen < MAX_SEEN_OF_ALL:
+            if len(seen) == check.rule.max_identifiers:
+                self._crowded.add(key)
+            seen.add(check.identifier)
+            self._seen += 1
 
     async def run(self) -> None:
         """Tell the store, again and again, until cancelled."""

@@ -67,29 +67,30 @@ class RateLimitEvaluator:
         charge, asked = request.cost > 0, self._recent.before_asking()
 
         def answered(outcome: Counted | Exception) -> None:
-            self._tell(request, self._decided(checks, outcome, asked, charge=charge), then)
+            self._tell(request, self._decided(checks, outcome, charge, asked), then)
 
         self._counters.hit_then(checks, answered, charge=charge)
 
     def _decided(
-        self, checks: list[Check], outcome: Counted | Exception, asked: Asked, *, charge: bool
+        self,
+        checks: list[Check],
+        outcome: Counted | Exception,
+        charge: bool,
+        asked: Asked,
     ) -> Decision:
         if isinstance(outcome, Counted):
             try:
-                return self._counted(checks, outcome, asked, charge=charge)
+                if charge:
+                    self._census.counted(checks, outcome)
+                decision = decide(checks, outcome)
+                if not decision.allowed:
+                    self._recent.remember(decision, asked)
+                return decision  # noqa: TRY300 an `else` would say no more
             except Exception:  # whatever it is, the request waits for a decision
                 _log.exception("a request could not be counted")
         elif not isinstance(outcome, StoreUnavailable):
             _log.error("a request could not be counted", exc_info=outcome)
         return self._without_store.decide(checks, charge=charge)
-
-    def _counted(self, checks: list[Check], counted: Counted, asked: Asked, *, charge: bool) -> Decision:
-        if charge:
-            self._census.counted(checks, counted)
-        decision = decide(checks, counted)
-        if not decision.allowed:
-            self._recent.remember(decision, asked)
-        return decision
 
     def _tell(self, request: RequestMetadata, decision: Decision, then: Callable[[Decision], None]) -> None:
         try:

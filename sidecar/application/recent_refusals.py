@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sidecar.domain.algorithms import SECOND_US
-from sidecar.domain.decision import Check, Counted, Decision, RuleState, Usage, decide
+from sidecar.domain.decision import Check, Counted, Decision, RuleState, Usage, decide, refused_by
 from sidecar.domain.values import per_request
 
 #: Those that are remembered at most; of more, the oldest are forgotten.
@@ -41,6 +41,8 @@ class RecentRefusals:
         self._clock = clock
         self._refusals: dict[Key, _Refusal] = {}
         self._cleared = 0
+        #: When the last of them ends.
+        self._end = 0.0
 
     def before_asking(self) -> Asked:
         """What `remember` needs: made before the store is asked, for time runs on meanwhile."""
@@ -56,10 +58,17 @@ class RecentRefusals:
         if not self._refusals:
             return None
         now = self._clock()
+        if now >= self._end:  # a moment without refusals: who is allowed need not look for any
+            self._refusals.clear()
+            return None
         known = [(check, found) for check in checks if (found := self._find(check, now))]
         if not known:
             return None
-        usages = [_later(found, now) for _, found in known]
+        if len(known) == 1:
+            check, found = known[0]
+            passed_us = _passed_us(found, now)
+            return refused_by(check, _later(found.usage, passed_us), found.now_us + passed_us)
+        usages = [_later(found.usage, _passed_us(found, now)) for _, found in known]
         decision = decide([check for check, _ in known], Counted(False, 0, usages))
         # By the clock that the shown numbers are of: together they are the same moment each time.
         shown = next(found for check, found in known if decision.shown and check is decision.shown.check)
@@ -75,9 +84,10 @@ class RecentRefusals:
                 self._remember(state, decision.now_us, moment)
 
     def _find(self, check: Check, now: float) -> _Refusal | None:
-        if check.shadow or check.instead is not None or not (found := self._refusals.get(_key(check))):
+        found = self._refusals.get((check.client_id, check.rule.id, check.identifier, check.limit))
+        if found is None or found.until <= now or found.cost != check.cost:
             return None
-        return found if found.until > now and found.cost == check.cost else None
+        return None if check.shadow or check.instead is not None else found
 
     def _remember(self, state: RuleState, now_us: int, asked: float) -> None:
         """Until the retry moment as counted from before the asking, which is never too long; what is shown is
@@ -85,22 +95,22 @@ class RecentRefusals:
         """
         retry_us = state.usage.retry_us
         seconds = MAX_SECONDS if retry_us is None else min(MAX_SECONDS, retry_us / SECOND_US)
-        key = _key(state.check)
+        check = state.check
+        key = check.client_id, check.rule.id, check.identifier, check.limit
+        until = asked + seconds
+        self._end = max(self._end, until)
         self._refusals.pop(key, None)
-        self._refusals[key] = _Refusal(state.usage, state.check.cost, self._clock(), asked + seconds, now_us)
+        self._refusals[key] = _Refusal(state.usage, check.cost, self._clock(), until, now_us)
         if len(self._refusals) > MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
 
 
-def _key(check: Check) -> Key:
-    return check.client_id, check.rule.id, check.identifier, check.limit
-
-
-def _later(refusal: _Refusal, now: float) -> Usage:
+def _later(usage: Usage, passed_us: int) -> Usage:
     """The usage at this moment: waiting as long as it says is enough."""
-    passed_us, usage = _passed_us(refusal, now), refusal.usage
-    retry_us = None if usage.retry_us is None else max(1, usage.retry_us - passed_us)
-    return Usage(False, usage.used, retry_us, max(1, usage.reset_us - passed_us))
+    retry_us, reset_us = usage.retry_us, usage.reset_us - passed_us
+    if retry_us is not None:
+        retry_us = retry_us - passed_us if retry_us > passed_us else 1
+    return Usage(False, usage.used, retry_us, reset_us if reset_us > 0 else 1)
 
 
 def _passed_us(refusal: _Refusal, now: float) -> int:

@@ -8,6 +8,7 @@ that counts.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sidecar.domain.address import canonical_network
 from sidecar.domain.algorithms import Algorithm, Terms
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.identity import (
@@ -15,7 +16,6 @@ from sidecar.domain.identity import (
     FALLBACK_SHARED,
     IdentifierReader,
     IdentityOptions,
-    canonical_network,
     fallback_to_address,
 )
 from sidecar.domain.request import Address, Network, RequestMetadata
@@ -61,6 +61,8 @@ class _CompiledRule:
     rule: Rule
     pattern: RoutePattern
     methods: frozenset[str] | None
+    #: Whether it has counters; a rule of another mode decides by itself.
+    counts: bool
     shadow: bool
     on_missing: OnMissing
     reader: IdentifierReader
@@ -81,6 +83,7 @@ class _CompiledRule:
             rule=rule,
             pattern=pattern,
             methods=methods,
+            counts=rule.counts,
             shadow=shadow or rule.mode is Mode.SHADOW,
             on_missing=rule.on_missing or policy.on_missing,
             reader=reader,
@@ -91,45 +94,62 @@ class _CompiledRule:
             would_refuse=_never_fits(client_id, rule),
         )
 
+    def override(self, request: RequestMetadata, path: str | None) -> int | str | None:
+        """What the rule says of this caller alone."""
+        values = self.reader.values(request, path)
+        return None if values is None else self.overrides.get(values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Met:
+    """What a method and a path meet, whoever asks: the rules that apply, most specific first.
+
+    `decision` is there where they decide without counting.
+    """
+
+    path: str | None
+    rules: Sequence[_CompiledRule]
+    decision: Decision | None
+
 
 class ClientRules:
-    """The rules of one client, ready to be asked."""
+    """The rules of one client, ready to be asked: `meet`, which can be remembered, and then `checks_for`."""
 
     def __init__(self, client: Client, policy: Policy, resets: Mapping[str, int]) -> None:
         self.client = client
         self.resets = resets
         self._policy = policy
-        self._enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
+        self._spares_preflights = not policy.count_preflights
         self._spread = client.shard_by is ShardBy.IDENTIFIER
+        enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
+        self._is_off = enforcement is Enforcement.OFF
         self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
-        shadow = self._enforcement is Enforcement.SHADOW
+        shadow = enforcement is Enforcement.SHADOW
         self._index = RouteIndex(
             _CompiledRule.of(client.id, rule, policy, shadow=shadow, resets=resets[rule.id])
             for rule in client.rules
         )
 
-    def checks_for(self, request: RequestMetadata) -> list[Check] | Decision:
-        if self._enforcement is Enforcement.OFF:
+    def meet(self, method: str, target: str) -> Met:
+        """The query of the target makes no difference."""
+        path = canonical_path(target, decode_slashes=self._policy.decode_slashes)
+        matching = self._matching(method, path)
+        return Met(path, matching, self._decision(matching))
+
+    def checks_for(self, request: RequestMetadata, met: Met) -> list[Check] | Decision:
+        if self._is_off:
             return Decision(True, Reason.ENFORCEMENT_OFF, self.client.id)
         if self._exempt and self._is_exempt(request.address):
             return Decision(True, Reason.EXEMPT, self.client.id)
-        path = canonical_path(request.target, decode_slashes=self._policy.decode_slashes)
-        matching = self._matching(request.method, path)
-        if not matching:
-            return Decision(True, Reason.NO_POLICY, self.client.id)
-        for compiled in matching:
-            if compiled.rule.mode is Mode.EXEMPT:
-                return Decision(True, Reason.EXEMPT, self.client.id, compiled.rule.id)
-        for compiled in matching:
-            if compiled.rule.mode is Mode.BLOCK and not compiled.shadow:
-                return _blocked(self.client.id, compiled.rule)
-        if self.passes_preflight(request):
+        if met.decision is not None:
+            return met.decision
+        if self._spares_preflights and request.is_preflight:
             return Decision(True, Reason.EXEMPT, self.client.id)
-        return self._checks(request, path, matching)
+        return self._checks(request, met)
 
     def passes_preflight(self, request: RequestMetadata) -> bool:
         """Whether a request that no rule blocks is not counted because it is a CORS preflight."""
-        return not self._policy.count_preflights and request.is_preflight
+        return self._spares_preflights and request.is_preflight
 
     def explain(self, request: RequestMetadata, path: str | None) -> list[RuleTrace]:
         """Every rule that matches, most specific first."""
@@ -149,6 +169,18 @@ class ClientRules:
     def _is_exempt(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._exempt)
 
+    def _decision(self, matching: Sequence[_CompiledRule]) -> Decision | None:
+        """Where these rules decide without counting."""
+        if not matching:
+            return Decision(True, Reason.NO_POLICY, self.client.id)
+        for compiled in matching:
+            if compiled.rule.mode is Mode.EXEMPT:
+                return Decision(True, Reason.EXEMPT, self.client.id, compiled.rule.id)
+        for compiled in matching:
+            if compiled.rule.mode is Mode.BLOCK and not compiled.shadow:
+                return _blocked(self.client.id, compiled.rule)
+        return None
+
     def _matching(self, method: str, path: str | None) -> list[_CompiledRule]:
         """The rules that apply, most specific first."""
         matching = self._matching_all(method, path)
@@ -156,7 +188,8 @@ class ClientRules:
 
     def _matching_all(self, method: str, path: str | None) -> list[_CompiledRule]:
         found = [c for c in self._index.find(path) if c.methods is None or method in c.methods]
-        found.sort(key=lambda compiled: (compiled.specificity, compiled.rule.id), reverse=True)
+        if len(found) > 1:
+            found.sort(key=lambda compiled: (compiled.specificity, compiled.rule.id), reverse=True)
         return found
 
     def _without_left_out(self, found: list[_CompiledRule]) -> list[_CompiledRule]:
@@ -168,18 +201,16 @@ class ClientRules:
             found = [c for c in found if c.specificity >= final.specificity or final.shadow > c.shadow]
         return found
 
-    def _checks(
-        self, request: RequestMetadata, path: str | None, matching: Sequence[_CompiledRule]
-    ) -> list[Check] | Decision:
+    def _checks(self, request: RequestMetadata, met: Met) -> list[Check] | Decision:
         checks: list[Check] = []
-        for compiled in matching:
-            made = self._check(compiled, request, path)
-            if isinstance(made, Decision):
-                return made
-            if made is not None:
+        for compiled in met.rules:
+            made = self._check(compiled, request, met.path)
+            if isinstance(made, Check):
                 checks.append(made)
+            elif made is not None:
+                return made
         if not checks:
-            left_alone = any(not compiled.shadow for compiled in matching)
+            left_alone = any(not compiled.shadow for compiled in met.rules)
             return Decision(True, Reason.EXEMPT if left_alone else Reason.ALLOWED, self.client.id)
         if len(checks) > MAX_CHECKS:
             checks = sorted(checks, key=lambda check: check.shadow)[:MAX_CHECKS]
@@ -189,29 +220,26 @@ class ClientRules:
         self, compiled: _CompiledRule, request: RequestMetadata, path: str | None
     ) -> Check | Decision | None:
         """What to count for one rule; `None` where it leaves this identifier alone."""
-        rule = compiled.rule
-        if rule.mode is Mode.BLOCK:
+        if not compiled.counts:  # watched only: one that is not has decided before
             return self._refused(compiled, Reason.BLOCKED)
-        limit: int | str = rule.limit or 0
-        if (values := compiled.reader.values(request, path)) is None:
+        identifier, terms = compiled.reader.identify(request, path), compiled.terms
+        if identifier is None:
             if (identifier := self._missing(compiled, request)) is None:
                 return self._refused(compiled, Reason.IDENTIFIER_MISSING)
-        else:
-            identifier = compiled.reader.identifier(values)
-            if compiled.overrides:
-                limit = compiled.overrides.get(values, limit)
-        if limit == UNLIMITED:
-            return None
-        if limit == BLOCK:
-            return self._refused(compiled, Reason.BLOCKED)
-        return self._counted(compiled, identifier, int(limit), request.cost or 1)
+        elif compiled.overrides and (limit := compiled.override(request, path)) is not None:
+            if limit == UNLIMITED:
+                return None
+            if limit == BLOCK:
+                return self._refused(compiled, Reason.BLOCKED)
+            terms = compiled.rule.terms(int(limit))
+        return self._counted(compiled, identifier, terms, request.cost or 1)
 
-    def _counted(self, compiled: _CompiledRule, identifier: str, limit: int, times: int) -> Check:
-        rule, terms = compiled.rule, compiled.terms
-        if limit != terms.limit:
-            terms = rule.terms(limit)
-        # What can never fit need not be larger than the doubles of the scripts hold.
-        cost = min(rule.cost * times, 2 * terms.capacity)
+    def _counted(self, compiled: _CompiledRule, identifier: str, terms: Terms, times: int) -> Check:
+        rule = compiled.rule
+        cost = rule.cost
+        if times != 1:
+            # What can never fit need not be larger than the doubles of the scripts hold.
+            cost = min(cost * times, 2 * terms.capacity)
         return Check(
             self.client.id,
             rule,

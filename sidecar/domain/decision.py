@@ -86,7 +86,8 @@ class RuleState:
 
     @property
     def remaining(self) -> int:
-        return max(0, self.check.capacity - self.usage.used)
+        left = self.check.capacity - self.usage.used
+        return left if left > 0 else 0
 
     @property
     def requests_left(self) -> int:
@@ -124,34 +125,48 @@ class Decision:
     @property
     def violated(self) -> list[str]:
         """The ids of the rules that refused."""
-        enforcing = [s.check.rule.id for s in self.states if not s.check.shadow and not s.usage.fits]
+        enforcing: list[str] = []
+        if len(self.states) > 1:
+            enforcing = [s.check.rule.id for s in self.states if not s.check.shadow and not s.usage.fits]
         return enforcing or ([self.rule_id] if self.rule_id else [])
 
 
+_ALLOWED, _EXCEEDED = Reason.ALLOWED, Reason.QUOTA_EXCEEDED
 _WITHOUT_STORE = frozenset((Reason.STORAGE_UNAVAILABLE, Reason.LOCAL_QUOTA_EXCEEDED))
 _QUOTA = frozenset((Reason.QUOTA_EXCEEDED, Reason.LOCAL_QUOTA_EXCEEDED))
 
 
 def decide(checks: Sequence[Check], counted: Counted, refused: Reason = Reason.QUOTA_EXCEEDED) -> Decision:
     """Fold the states of all rules into the one answer (`docs/decisions.md` says which rule is shown)."""
-    states = tuple(map(RuleState, checks, counted.usages))
-    shown = _shown(states, admitted=counted.admitted)
-    reason = Reason.ALLOWED if counted.admitted else refused
+    admitted = counted.admitted
+    shown: RuleState | None
+    if len(checks) == 1:
+        states: tuple[RuleState, ...] = (RuleState(checks[0], counted.usages[0]),)
+        shown = None if checks[0].shadow else states[0]
+    else:
+        states = tuple(map(RuleState, checks, counted.usages))
+        shown = _shown(states, admitted=admitted)
+    rule = None if shown is None else shown.check.rule
+    # By position: this is made for each request, and names cost as much again.
     return Decision(
-        allowed=counted.admitted,
-        reason=reason,
-        client_id=checks[0].client_id,
-        rule_id=shown.check.rule.id if shown else None,
-        now_us=counted.now_us,
-        shown=shown,
-        states=states,
-        refusal=None if counted.admitted or shown is None else shown.check.rule.response,
+        admitted,
+        _ALLOWED if admitted else refused,
+        checks[0].client_id,
+        None if rule is None else rule.id,
+        counted.now_us,
+        shown,
+        states,
+        None if rule is None or admitted else rule.response,
     )
 
 
+def refused_by(check: Check, usage: Usage, now_us: int) -> Decision:
+    """What `decide` says where one rule is asked, which enforces, and refuses."""
+    state, rule = RuleState(check, usage), check.rule
+    return Decision(False, _EXCEEDED, check.client_id, rule.id, now_us, state, (state,), rule.response)
+
+
 def _shown(states: Sequence[RuleState], *, admitted: bool) -> RuleState | None:
-    if len(states) == 1:
-        return None if states[0].check.shadow else states[0]
     enforcing = [state for state in states if not state.check.shadow]
     if admitted:
         return min(enforcing, key=_tightest, default=None)

@@ -16,12 +16,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
-from sidecar.domain.request import Address, Network, RequestMetadata
+from sidecar.domain.address import address_identity, canonical_address
+from sidecar.domain.request import Address, RequestMetadata
 
-UNREADABLE_ADDRESS = "?"
 #: The one identifier of rules that count everyone together.
 EVERYONE = "="
 _MAX_LENGTH = 128
@@ -31,7 +29,6 @@ _NEEDS_HASH = re.compile("[:|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN_TYPES = ("none", "session_id", "ip_user_agent", "ip", "user_id")
 _NAMED_TYPES = ("header", "cookie", "path", "jwt_claim")
 _JOINED = re.compile(r",(?! )")
-_WITH_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?")
 _CLAIM = re.compile(r"[!-~]{1,128}")  # some issuers name claims by URL
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
@@ -87,46 +84,6 @@ def _written_address(written: str) -> Address | None:
     return canonical_address(written.partition("/")[0])
 
 
-def canonical_network(written: str) -> Network:
-    """An address or CIDR network, IPv4-mapped ones as IPv4; raises `ValueError`."""
-    network = ip_network(written)
-    if network.version == 6 and network.prefixlen >= 96 and (mapped := network.network_address.ipv4_mapped):
-        return IPv4Network((mapped, network.prefixlen - 96))
-    return network
-
-
-def canonical_address(text: str) -> Address | None:
-    """An address as proxies write it (port, brackets, zone, IPv4-mapped) in one form, or `None`."""
-    return _address(text) if len(text) <= _MAX_LENGTH else None
-
-
-@lru_cache(maxsize=8192)
-def _address(text: str) -> Address | None:
-    """Remembered, since callers come again and again."""
-    text = text.strip().strip('"')
-    if match := _WITH_PORT.fullmatch(text):
-        text = match[1] or match[2]
-    text = text.partition("%")[0]
-    try:
-        # Not ip_address(): its error message is built from both failures, and this is on the hot path.
-        if ":" not in text:
-            return IPv4Address(text)
-        address = IPv6Address(text)
-    except ValueError:
-        return None
-    return address.ipv4_mapped or address
-
-
-@lru_cache(maxsize=8192)
-def address_identity(address: Address | None, ipv6_prefix: int) -> str:
-    """The text under which an address is counted: IPv4 whole, IPv6 by network, unreadable ones together."""
-    if address is None:
-        return UNREADABLE_ADDRESS
-    if isinstance(address, IPv4Address):
-        return str(address)
-    return str(IPv6Network((address, ipv6_prefix), strict=False))
-
-
 def cookie_value(header: str, name: str) -> str | None:
     """The first cookie of that name (RFC 6265 section 4.2), quotes kept off."""
     for pair in header.split(";"):
@@ -161,7 +118,9 @@ def shown_identifier(identifier_type: str | tuple[str, ...] | None, text: str) -
     parts = text.split("|", len(kinds) - 1) if len(kinds) > 1 else [text]
     if text.startswith("~") or len(parts) != len(kinds):
         return text
-    return "|".join(_shown(kind, part) for kind, part in zip(kinds, parts, strict=True))
+    return "|".join(
+        hashed(part) if _is_secret(kind) else part[1:] for kind, part in zip(kinds, parts, strict=True)
+    )
 
 
 def shown_written(identifier_type: str | tuple[str, ...] | None, written: str) -> str:
@@ -175,10 +134,6 @@ def shown_written(identifier_type: str | tuple[str, ...] | None, written: str) -
 
 def _is_secret(kind: str) -> bool:
     return kind == "session_id" or kind.startswith(("cookie:", "header:"))
-
-
-def _shown(kind: str, text: str) -> str:
-    return hashed(text) if _is_secret(kind) else text[1:]
 
 
 def hashed(text: str) -> str:
@@ -218,6 +173,15 @@ class IdentifierReader:
         values = tuple(extract(request, path) for extract in self._extract)
         return None if None in values else values  # type: ignore[return-value]
 
+    def identify(self, request: RequestMetadata, path: str | None) -> str | None:
+        """The identifier's text in one step, where nobody asks for the values that it is made of."""
+        if self._alone is None:
+            return None if (values := self.values(request, path)) is None else self.identifier(values)
+        value = self._alone(request, path)
+        if value is None:
+            return None
+        return "=" + value if self._is_address[0] else encode(value)
+
     def parse(self, written: str) -> tuple[str, ...]:
         """The values of an identifier as a person writes it; parts of a combined key joined by `|`."""
         parts = written.split("|", max(0, len(self._is_address) - 1))
@@ -244,7 +208,10 @@ def _extractor(kind: str, parameters: Mapping[str, int], options: IdentityOption
         case "user_id":
             return lambda request, path: request.user_id
         case "ip":
-            return lambda request, path: _ip(request, options)
+            length = options.ipv6_prefix
+            return lambda request, path: (
+                address_identity(request.address, length) if request.has_address else None
+            )
         case "ip_user_agent":
             return lambda request, path: _ip_user_agent(request, options)
         case "header":
@@ -269,14 +236,10 @@ def _one_value(value: str | None) -> str | None:
     return None if not value or _JOINED.search(value) else value
 
 
-def _ip(request: RequestMetadata, options: IdentityOptions) -> str | None:
-    return address_identity(request.address, options.ipv6_prefix) if request.has_address else None
-
-
 def _ip_user_agent(request: RequestMetadata, options: IdentityOptions) -> str | None:
-    if request.user_agent is None or (ip := _ip(request, options)) is None:
+    if request.user_agent is None or not request.has_address:
         return None
-    who = f"{ip}|{request.user_agent}"
+    who = f"{address_identity(request.address, options.ipv6_prefix)}|{request.user_agent}"
     return hashlib.sha256(who.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

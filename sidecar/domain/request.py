@@ -14,7 +14,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
-@per_request(kw_only=True)
+@per_request()
 class RequestMetadata:
     """What the rules may look at. An absent value and an empty one are the same: `None`."""
 

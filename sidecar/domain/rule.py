@@ -14,14 +14,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from sidecar.domain.address import canonical_network
 from sidecar.domain.algorithms import MAX_INTEGER, SECOND_US, Algorithm, Terms, problems
 from sidecar.domain.errors import InvalidValue, about, out_of_bounds
-from sidecar.domain.identity import (
-    canonical_network,
-    check_identifier_type,
-    check_written,
-    identifier_types,
-)
+from sidecar.domain.identity import check_identifier_type, check_written, identifier_types
 from sidecar.domain.refusal import Refusal
 from sidecar.domain.route import RoutePattern
 from sidecar.domain.sharding import ShardBy, unlike

@@ -7,6 +7,7 @@ with 10,000 (`route_index.py` says what it does grow with).
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from sidecar.domain.client_rules import ALL_RULES, MAX_CHECKS, ClientRules, Policy, RuleTrace, resets_of
 from sidecar.domain.decision import Check, Decision, Reason
@@ -18,6 +19,9 @@ __all__ = ["ALL_RULES", "MAX_CHECKS", "Explanation", "FoundBy", "Policy", "RuleS
 
 
 MAX_HOST = 255  # "*." and a name of 253 characters
+#: What is remembered of methods and paths: so many, and none that is longer. Callers ask for the same few
+#: again and again; a hostile one, who never asks twice for the same, takes no more memory than this.
+_MET, _MET_LENGTH = 4096, 255
 
 
 class FoundBy(StrEnum):
@@ -61,6 +65,8 @@ class RuleSet:
         self._clients = {client.id: self._compiled(client, before) for client in clients}
         self._hosts = {host: rules for rules in self._clients.values() for host in rules.client.hosts}
         self._wildcards = any(host.startswith("*.") for host in self._hosts)
+        self._default = self._clients.get(self.policy.default_client or "")
+        self._met = lru_cache(maxsize=_MET)(ClientRules.meet)
 
     def _compiled(self, client: Client, before: "RuleSet | None") -> ClientRules:
         resets = {rule.id: resets_of(self._resets, client.id, rule.id) for rule in client.rules}
@@ -84,30 +90,39 @@ class RuleSet:
 
     def checks_for(self, request: RequestMetadata) -> list[Check] | Decision:
         """The checks that the store has to count (at most 64), or the decision where nothing is counted."""
-        rules = self._find_client(request)[0]
-        return rules.checks_for(request) if rules else Decision(True, Reason.NO_POLICY)
+        rules = self._find_client(request)
+        if rules is None:
+            return Decision(True, Reason.NO_POLICY)
+        method, path = request.method, request.target.partition("?")[0]
+        meet = self._met if len(method) + len(path) <= _MET_LENGTH else ClientRules.meet
+        return rules.checks_for(request, meet(rules, method, path))
 
     def explain(self, request: RequestMetadata) -> Explanation:
         """What `checks_for` does with this request, step by step."""
-        rules, found_by = self._find_client(request)
+        rules, found_by = self._find_client(request), self._found_by(request)
         if rules is None:
             return Explanation(None, found_by, None, [], Decision(True, Reason.NO_POLICY))
         path = canonical_path(request.target, decode_slashes=self.policy.decode_slashes)
-        outcome = rules.checks_for(request)
+        outcome = self.checks_for(request)
         exempt = isinstance(outcome, Decision) and outcome.reason is Reason.EXEMPT and not outcome.rule_id
         preflight = exempt and rules.passes_preflight(request)
         return Explanation(rules.client, found_by, path, rules.explain(request, path), outcome, preflight)
 
-    def _find_client(self, request: RequestMetadata) -> tuple[ClientRules | None, FoundBy]:
+    def _find_client(self, request: RequestMetadata) -> ClientRules | None:
         """A pinned or named client that is unknown never falls through to another one."""
         if request.client_id is not None:
-            return self._clients.get(request.client_id), FoundBy.NAME
-        by_host = self._hosts.get(request.host)
-        if by_host is None and self._wildcards:
-            by_host = self._by_wildcard(request.host)
-        if by_host is not None:
-            return by_host, FoundBy.HOST
-        return self._clients.get(self.policy.default_client or ""), FoundBy.DEFAULT
+            return self._clients.get(request.client_id)
+        by_host = self._by_host(request.host)
+        return self._default if by_host is None else by_host
+
+    def _found_by(self, request: RequestMetadata) -> FoundBy:
+        if request.client_id is not None:
+            return FoundBy.NAME
+        return FoundBy.DEFAULT if self._by_host(request.host) is None else FoundBy.HOST
+
+    def _by_host(self, host: str) -> ClientRules | None:
+        found = self._hosts.get(host)
+        return self._by_wildcard(host) if found is None and self._wildcards else found
 
     def _by_wildcard(self, host: str) -> ClientRules | None:
         """The client with the longest `*.suffix` of the host."""

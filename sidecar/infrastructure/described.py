@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
+from sidecar.domain.address import canonical_address
 from sidecar.domain.algorithms import MAX_INTEGER
 from sidecar.domain.errors import InvalidValue
-from sidecar.domain.identity import canonical_address
 from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.rule import ID_PATTERN
 from sidecar.infrastructure.validation import Strict

@@ -8,23 +8,18 @@ import re
 from typing import Any
 
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
+from sidecar.domain.address import canonical_address, canonical_network
 from sidecar.domain.errors import InvalidValue
-from sidecar.domain.identity import (
-    IdentifierReader,
-    IdentityOptions,
-    canonical_address,
-    canonical_network,
-    cookie_value,
-    encode,
-)
+from sidecar.domain.identity import IdentifierReader, IdentityOptions, cookie_value, encode
 from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.route import RoutePattern, canonical_path
 from sidecar.infrastructure.admin.access import Caller, TokenRules
 from sidecar.infrastructure.admin.key_sets import KeySet
 from sidecar.infrastructure.admin.tokens import Tokens
 from sidecar.infrastructure.http.client_address import AddressSource
-from sidecar.infrastructure.http.messages import joined, origin_form
+from sidecar.infrastructure.http.messages import Headers, origin_form
 from tests import tokens
 from tests.fuzz.texts import changed, json_values, latin, spoilt, text
 
@@ -73,7 +68,7 @@ def identity_holds(given: tuple[list[str], str, list[tuple[str, str]]]) -> None:
     assert len(keys) == len(set(values))
     assert all(len(key) <= 129 and _KEY.fullmatch(key) for key in keys), keys
     cookie_value(cookies, "a")
-    joined(headers)
+    dict(Headers(CIMultiDict(headers)))
 
 
 def payload_holds(payload: str) -> None:

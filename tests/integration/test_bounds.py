@@ -17,7 +17,7 @@ from sidecar.infrastructure.admin.access import Access, AdminKey
 from sidecar.infrastructure.admin.api import admin_runner
 from sidecar.infrastructure.admin.table import Operation, Tag
 from sidecar.infrastructure.connection import Bound
-from sidecar.infrastructure.http import protocol, server
+from sidecar.infrastructure.http import held, protocol, server
 from tests import sidecar_process
 from tests.raw_http import Connection, Reply, connections, request
 from tests.served_front import Served
@@ -169,7 +169,7 @@ def _without_census(sidecar: SidecarProcess) -> set[str]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (connections_of, fallback, protocol, server):
+    for module in (connections_of, fallback, held, protocol, server):
         for name in ("FIRST_REQUEST_SECONDS", "BODY_SECONDS", "HEAD_SECONDS", "LOOK_SECONDS"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, SECONDS / 10 if name == "LOOK_SECONDS" else SECONDS)

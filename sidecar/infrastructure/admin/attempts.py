@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from math import ceil
 
+from sidecar.domain.address import address_identity, canonical_address
 from sidecar.domain.algorithms import SECOND_US, SlidingWindow, State, Terms
-from sidecar.domain.identity import address_identity, canonical_address
 
 WINDOW_SECONDS = 60
 #: With ten failures each, these take about 4 MB.

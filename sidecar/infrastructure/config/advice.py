@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sidecar.domain.identity import IdentifierReader, IdentityOptions, canonical_network, identifier_types
+from sidecar.domain.address import canonical_network
+from sidecar.domain.identity import IdentifierReader, IdentityOptions, identifier_types
 from sidecar.domain.route import RoutePattern
 from sidecar.domain.rule import Client, Enforcement, Mode, Rule
 from sidecar.infrastructure.config.clients import Placed

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from sidecar.domain.address import canonical_network
 from sidecar.domain.errors import InvalidValue
-from sidecar.domain.identity import canonical_network
 from sidecar.infrastructure.certificates import CertificateFiles
 from sidecar.infrastructure.validation import Strict
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
-from sidecar.domain.identity import canonical_network, identifier_types
+from sidecar.domain.address import canonical_network
+from sidecar.domain.identity import identifier_types
 from sidecar.domain.rule import Client, Rule
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.listen import LOOPBACK, PRIVATE, AddressOf, Endpoint

@@ -2,11 +2,11 @@
 
 import hmac
 from asyncio import BaseTransport
-from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
-from sidecar.domain.identity import canonical_address, canonical_network
+from sidecar.domain.address import canonical_address, canonical_network
 from sidecar.domain.request import Network
+from sidecar.infrastructure.http.messages import Headers
 
 #: Peers whose answer is remembered; there are no more proxies, and who is none is refused.
 _MAX_KNOWN = 1024
@@ -23,30 +23,32 @@ PRIVATE = networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Checks one request to the data port before anything else of it is read: `admits`, `takes_secret`."""
+    """Checks one request to the data port before anything else of it is read: `admits`, `without_secret`."""
 
     trusted_peers: tuple[Network, ...] = LOOPBACK + PRIVATE
     #: Lower case.
     secret_header: str = "x-sidecar-secret"  # noqa: S105 the name, not the secret
     #: Any of them will do, so that one can be replaced; none: nobody is asked for one.
     secrets: tuple[bytes, ...] = ()
-    _known: dict[str, bool] = field(default_factory=dict, compare=False)
+    _known: dict[str | None, bool] = field(default_factory=dict, compare=False)
 
     def admits(self, peer: str | None) -> bool:
         """`peer` is a TCP address, empty for any of a Unix socket, `None` when the connection is gone."""
-        return peer == "" or (peer is not None and self._trusts(peer))
+        known = self._known.get(peer)
+        return self._trusts(peer) if known is None else known
 
-    def takes_secret(self, headers: MutableMapping[str, str]) -> bool:
-        """Whether it is there where one is asked for. It is taken out: nothing else has a use for it."""
+    def without_secret(self, headers: Headers) -> Headers | None:
+        """The headers without the secret, for which nothing else has a use; `None` where it is not there."""
         if not self.secrets:
-            return True
-        return self._knows(headers.pop(self.secret_header, ""))
+            return headers
+        known = self._knows(headers.get(self.secret_header, ""))
+        return headers.without(self.secret_header) if known else None
 
-    def _trusts(self, peer: str) -> bool:
-        if (known := self._known.get(peer)) is not None:
-            return known
-        address = canonical_address(peer)
-        trusted = address is not None and any(address in network for network in self.trusted_peers)
+    def _trusts(self, peer: str | None) -> bool:
+        trusted = peer == ""
+        if peer:
+            address = canonical_address(peer)
+            trusted = address is not None and any(address in network for network in self.trusted_peers)
         if len(self._known) < _MAX_KNOWN:
             self._known[peer] = trusted
         return trusted

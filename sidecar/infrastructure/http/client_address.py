@@ -7,7 +7,7 @@ callers wrote in front of it is not, so X-Forwarded-For is read from the right.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sidecar.domain.identity import canonical_address
+from sidecar.domain.address import canonical_address
 from sidecar.domain.request import Address, Network
 
 #: No chain of proxies is longer; callers may send any number of entries.

@@ -9,7 +9,7 @@ _log = logging.getLogger("sidecar.http")
 
 
 def error_answer(status: int, detail: str, **headers: str) -> Answer:
-    return Answer(status, {"Content-Type": CONTENT_TYPE, **headers}, problem(status, detail))
+    return Answer.of(status, {"Content-Type": CONTENT_TYPE, **headers}, problem(status, detail))
 
 
 MALFORMED = error_answer(400, "the request is no valid HTTP")

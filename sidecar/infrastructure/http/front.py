@@ -7,8 +7,9 @@ speaks is said by its path alone.
 
 import logging
 import re
-from collections.abc import Awaitable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from sidecar.application.evaluator import RateLimitEvaluator
@@ -20,7 +21,7 @@ from sidecar.infrastructure.http.access import Access
 from sidecar.infrastructure.http.dialects import ENVOY, PROXIES, Dialect, envoy, evaluate, ratelog
 from sidecar.infrastructure.http.errors import FAILED, error_answer
 from sidecar.infrastructure.http.headers import ResponseOptions
-from sidecar.infrastructure.http.messages import Answer, Call, Incoming, Respond, joined, origin_form
+from sidecar.infrastructure.http.messages import Answer, Call, Incoming, Respond, origin_form
 from sidecar.infrastructure.http.server import read_body
 from sidecar.infrastructure.http.sources import Sources
 from sidecar.infrastructure.http.writing import new_request_id
@@ -29,7 +30,7 @@ from sidecar.infrastructure.validation import Malformed, Rejected
 
 _log = logging.getLogger("sidecar.http")
 _PINNED = re.compile(r"/clients/([A-Za-z0-9._-]{1,64})(/.*)", re.DOTALL)
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_is_request_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
 _NO_ACCESS = {
     "peer": "this address is not in listen.trusted_peers",
     "secret": "this needs the secret of listen.secret in its header",
@@ -77,49 +78,40 @@ class Front:
 
     def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None:
         """Answers through `respond`, at once or once it is decided; of the APIs, what is returned answers."""
-        target = origin_form(call.target)
-        if target.startswith(("/health", "/ready")) and (probed := self._probed(target)):
+        options, access = self.options, self.options.access
+        if not call.target.startswith("/"):
+            call.target = origin_form(call.target)
+        dialect = _dialect(call)
+        if dialect is None and (probed := self._probed(call.target)):
             respond(probed)
-            return None
-        headers = self._admitted(call)
-        if isinstance(headers, Answer):
-            respond(headers)
-            return None
-        call.request_id = _request_id(headers.get("x-request-id", ""))
-        client_id = None
-        if target.startswith("/clients/") and (pinned := _PINNED.fullmatch(target)):
-            client_id, target = pinned.groups()
-        if "proxy" in self.options.apis and (found := _dialect(target)):
-            dialect, own_target = found
-            self._ask(dialect, Call(call.method, own_target, headers, client_id, call.request_id), respond)
-            return None
-        if client_id is None:
-            return self._api(call, Call(call.method, target, headers, None, call.request_id))
-        respond(_NOTHING)
+        elif not access.admits(call.peer):
+            respond(self._no_access("peer", call.peer))
+        elif access.secrets and not _take_secret(call, access):
+            respond(self._no_access("secret", call.peer))
+        else:
+            given = call.headers.get("x-request-id", "")
+            call.request_id = given if _is_request_id(given) else new_request_id()
+            dialect = dialect or _pinned_dialect(call)
+            if dialect is None and call.client_id is None:
+                return self._api(call)
+            if dialect is None or "proxy" not in options.apis:
+                respond(_NOTHING)
+            else:
+                self._ask(dialect, call, respond)
         return None
-
-    def _admitted(self, call: Incoming) -> dict[str, str] | Answer:
-        """The headers, or the answer to one who may not ask."""
-        access = self.options.access
-        if not access.admits(call.peer):
-            return self._no_access("peer", call.peer)
-        headers = joined(call.header_items)
-        if not access.takes_secret(headers):
-            return self._no_access("secret", call.peer)
-        return headers
 
     def _no_access(self, wrong: str, peer: str | None) -> Answer:
         """A plain 403, which no proxy takes for a limit or for a limiter that is broken."""
         self._watcher.peer_refused(wrong, "gone" if peer is None else peer)
         return error_answer(403, _NO_ACCESS[wrong])
 
-    async def _api(self, incoming: Incoming, call: Call) -> Answer:
+    async def _api(self, call: Incoming) -> Answer:
         apis = self.options.apis
         match call.target.partition("?")[0]:
             case evaluate.PATH if "evaluate" in apis:
-                return await self._evaluate(incoming, call)
+                return await self._evaluate(call)
             case ratelog.CHECK_PATH if "rate" in apis:
-                return await self._rate(self._rate_check(incoming, call))
+                return await self._rate(self._rate_check(call))
             case ratelog.STATUS_PATH if "rate" in apis:
                 return await self._rate(self._rate_status(call))
         return _NOTHING
@@ -131,12 +123,12 @@ class Front:
             self._watcher.unreadable_address()
         if not request.target or not request.method:
             self._watcher.unreadable_target(dialect.name)
-        self._evaluator.decide(request, lambda decision: respond(_written(dialect, decision, options)))
+        self._evaluator.decide(request, partial(_answer, respond, dialect, options.response))
 
-    async def _evaluate(self, incoming: Incoming, call: Call) -> Answer:
+    async def _evaluate(self, call: Incoming) -> Answer:
         if call.method != "POST":
             return error_answer(405, "evaluate takes POST", Allow="POST")
-        body = await _body(incoming, call)
+        body = await _body(call)
         if isinstance(body, Answer):
             return body
         try:
@@ -144,14 +136,14 @@ class Front:
         except Malformed as error:
             return error_answer(400, str(error))
         except Rejected as error:
-            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
+            return _invalid(error.problems)
         rule_set = self._evaluator.rule_set
         if rule_set.complete and rule_set.client(asked.client_id or "") is None:
             return error_answer(404, "there is no such client")
         decision = await self._evaluator.evaluate(asked)
         if decision.reason is Reason.IDENTIFIER_MISSING:
             missing = [("identifier", f"the rule {decision.rule_id!r} needs another identifier")]
-            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(missing))
+            return _invalid(missing)
         return evaluate.write(decision, self.options.response)
 
     async def _rate(self, answer: Awaitable[Answer]) -> Answer:
@@ -160,15 +152,16 @@ class Front:
         except Malformed as error:
             return error_answer(400, str(error))
         except (Rejected, InvalidValue) as error:
-            return Answer(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(error.problems))
+            return _invalid(error.problems)
 
-    async def _rate_check(self, incoming: Incoming, call: Call) -> Answer:
+    async def _rate_check(self, call: Incoming) -> Answer:
         if call.method != "POST":
             return error_answer(405, "check takes POST", Allow="POST")
-        body = await _body(incoming, call)
+        body = await _body(call)
         if isinstance(body, Answer):
             return body
-        decision = await self._rates.check(ratelog.read_check(replace(call, body=body)), call.request_id)
+        call.body = body
+        decision = await self._rates.check(ratelog.read_check(call), call.request_id)
         return ratelog.write_check(decision, self.options.response)
 
     async def _rate_status(self, call: Call) -> Answer:
@@ -179,44 +172,64 @@ class Front:
 
     def _probed(self, target: str) -> Answer | None:
         """Liveness and readiness, which anybody may ask."""
+        if not target.startswith(("/health", "/ready")):
+            return None
         match target.partition("?")[0]:
             case "/health":
                 return _HEALTHY
             case "/ready":
                 word = self._readiness.word.encode()
-                return Answer(self._readiness.status, {"Content-Type": "text/plain"}, word)
+                return Answer.of(self._readiness.status, {"Content-Type": "text/plain"}, word)
         return None
 
 
-async def _body(incoming: Incoming, call: Call) -> bytes | Answer:
+def _invalid(problems: Iterable[tuple[str, str]]) -> Answer:
+    return Answer.of(422, {"Content-Type": CONTENT_TYPE}, invalid_fields(problems))
+
+
+async def _body(call: Incoming) -> bytes | Answer:
     try:
-        body = await read_body(incoming, call.headers.get("expect", ""))
+        body = await read_body(call, call.headers.get("expect", ""))
     except TimeoutError:
-        incoming.keep_alive = False
+        call.keep_alive = False
         return error_answer(408, "the body did not come in time")
     return error_answer(413, "expected a body of at most 1 MiB") if body is None else body
 
 
-def _written(dialect: Dialect, decision: Decision, options: FrontOptions) -> Answer:
+def _answer(respond: Respond, dialect: Dialect, options: ResponseOptions, decision: Decision) -> None:
     """Whatever is wrong, the proxy gets an answer: it waits for one."""
     try:
-        return dialect.write(decision, options.response)
+        answer = dialect.write(decision, options)
     except Exception:
         _log.exception("a decision could not be written")
-        return FAILED
+        answer = FAILED
+    respond(answer)
 
 
-def _request_id(given: str) -> str:
-    return given if _REQUEST_ID.fullmatch(given) else new_request_id()
+def _take_secret(call: Incoming, access: Access) -> bool:
+    """False where it is not there."""
+    if (headers := access.without_secret(call.headers)) is None:
+        return False
+    call.headers = headers
+    return True
 
 
-def _dialect(target: str) -> tuple[Dialect, str] | None:
-    """The proxy's dialect, and the client's own target where the path has it."""
+def _dialect(call: Incoming) -> Dialect | None:
+    """The proxy's dialect. Of the target is left what is the client's own, where the path has it."""
+    target = call.target
     if target.startswith(envoy.PATH):
-        return ENVOY, target.removeprefix(envoy.PATH)
-    dialect = PROXIES.get(target.partition("?")[0])
-    return (dialect, "") if dialect else None
+        call.target = target[len(envoy.PATH) :]
+        return ENVOY
+    return PROXIES.get(target.partition("?")[0])
 
 
-_HEALTHY = Answer(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
+def _pinned_dialect(call: Incoming) -> Dialect | None:
+    """The same for a path that begins with a client."""
+    if not (call.target.startswith("/clients/") and (pinned := _PINNED.fullmatch(call.target))):
+        return None
+    call.client_id, call.target = pinned.groups()
+    return _dialect(call)
+
+
+_HEALTHY = Answer.of(200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
 _NOTHING = error_answer(404, "nothing is served at this path; Envoy needs path_prefix: /authz")

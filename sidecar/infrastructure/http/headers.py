@@ -5,7 +5,12 @@ from datetime import UTC, datetime
 
 from sidecar.domain.decision import Decision, Reason, RuleState
 from sidecar.infrastructure.http.ietf import ietf_headers
+from sidecar.infrastructure.http.messages import line
 from sidecar.infrastructure.http.rounding import seconds
+
+_ALLOWED = Reason.ALLOWED
+_UNAVAILABLE = Reason.STORAGE_UNAVAILABLE
+_STATUSES = {Reason.QUOTA_EXCEEDED: 429, Reason.LOCAL_QUOTA_EXCEEDED: 429}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,38 +29,41 @@ class ResponseOptions:
     envoy_ratelimited: bool = False
 
 
-def rate_limit_headers(decision: Decision, options: ResponseOptions) -> dict[str, str]:
+def rate_limit_lines(decision: Decision, options: ResponseOptions) -> str:
     """Those of the shown rule (`ietf_headers`: of all), and for a refusal what makes it one."""
-    headers: dict[str, str] = {}
-    if (state := decision.shown) and options.legacy_headers:
+    lines, state = "", decision.shown
+    if state is not None and options.legacy_headers:
         reset_us = state.usage.reset_us + (decision.now_us if options.reset_epoch else 0)
-        headers["X-RateLimit-Limit"] = str(state.check.capacity)
-        headers["X-RateLimit-Remaining"] = str(state.remaining)
-        headers["X-RateLimit-Reset"] = str(seconds(reset_us))
+        lines = (
+            f"X-RateLimit-Limit: {state.check.capacity}\r\n"
+            f"X-RateLimit-Remaining: {state.remaining}\r\n"
+            f"X-RateLimit-Reset: {seconds(reset_us)}\r\n"
+        )
     if options.ietf_headers:
-        headers |= ietf_headers(decision)
+        lines += "".join([line(name, value) for name, value in ietf_headers(decision).items()])
+    if decision.reason is _ALLOWED:  # by the store, as most are
+        return lines
     if decision.without_store:
-        headers["X-RateLimit-Degraded"] = "storage_unavailable"
+        lines += "X-RateLimit-Degraded: storage_unavailable\r\n"
     if decision.allowed:
-        return headers
-    if decision.rule_id:
-        headers["X-RateLimit-Rule"] = decision.rule_id
-    headers["Cache-Control"] = "no-store"
-    return headers
+        return lines
+    if decision.rule_id:  # an id has nothing in it that a header may not have: a rule sees to that
+        return f"{lines}X-RateLimit-Rule: {decision.rule_id}\r\nCache-Control: no-store\r\n"
+    return lines + "Cache-Control: no-store\r\n"
 
 
 def retry_after(state: RuleState) -> int | None:
     """Seconds to wait, at least 1; `None` when no waiting helps."""
     retry_us = state.usage.retry_us
-    return None if retry_us is None else max(1, seconds(retry_us))
+    return None if retry_us is None else seconds(retry_us) or 1
 
 
-def proxy_retry_after(decision: Decision) -> str:
+def proxy_retry_after(decision: Decision) -> int:
     """A proxy's clients need an integer: where no waiting helps, that of a whole window."""
     state = decision.shown
     if state is None:
-        return "1"
-    return str(retry_after(state) or state.check.rule.window_seconds or 1)
+        return 1
+    return retry_after(state) or state.check.rule.window_seconds or 1
 
 
 def refusal_status(decision: Decision, options: ResponseOptions) -> int:
@@ -66,13 +74,7 @@ def refusal_status(decision: Decision, options: ResponseOptions) -> int:
 
 
 def reason_status(reason: Reason, options: ResponseOptions) -> int:
-    match reason:
-        case Reason.QUOTA_EXCEEDED | Reason.LOCAL_QUOTA_EXCEEDED:
-            return 429
-        case Reason.STORAGE_UNAVAILABLE:
-            return options.unavailable_status
-        case _:
-            return 403
+    return options.unavailable_status if reason is _UNAVAILABLE else _STATUSES.get(reason, 403)
 
 
 def reset_at(decision: Decision) -> str | None:

@@ -70,27 +70,26 @@ class PatientParser:
     def __init__(self, fast: Any, patient: Callable[[], Any]) -> None:
         self._parser = fast
         self._patient: Callable[[], Any] | None = patient
-        #: What came since a request is known to begin here; `None` where that is not known.
-        self._begun: list[bytes] | None = []
+        #: The data behind which a request begins if it was one head; `None` where that is not known.
+        self._before: bytes | None = _END_OF_HEAD
+        #: What came behind it.
+        self._begun: list[bytes] = []
         self._unread = 0
         #: What came of a head that is not yet whole.
         self._head_bytes = 0
         self._body: Any = EMPTY_PAYLOAD
 
     def feed_data(self, data: bytes) -> Fed:
-        if self._begun is not None:
-            self._begun.append(data)
         try:
             fed: Fed = self._parser.feed_data(data)
         except (BadHttpMethod, InvalidURLError):
-            if self._patient is None or self._begun is None:
+            if self._patient is None or not self._knows_where_it_began():
                 raise
-            return self._begin_again(b"".join(self._begun), self._patient())
-        messages = fed[0]
-        self._check_head(messages, len(data))
-        if messages and self._patient is not None:
-            self._unread += len(messages)
-            self._begun = [] if self._ends_with(messages, data) else None
+            return self._begin_again(b"".join([*self._begun, data]), self._patient())
+        if messages := fed[0]:
+            self._ended_with(messages, data)
+        else:
+            self._goes_on(data)
         return fed
 
     def message_consumed(self) -> None:
@@ -100,22 +99,33 @@ class PatientParser:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._parser, name)
 
-    def _check_head(self, messages: Sequence[Any], more: int) -> None:
-        if messages:
-            self._head_bytes, self._body = 0, messages[-1][1]
-        elif self._body.is_eof():
-            self._head_bytes += more
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise BadHttpMessage("the head is too long")
+    def _ended_with(self, messages: Sequence[Any], data: bytes) -> None:
+        """With several in the data, or unread, the parser may have kept some of it for later."""
+        self._body = body = messages[-1][1]
+        alone = body is EMPTY_PAYLOAD and not self._unread and len(messages) == 1
+        self._before = data if alone else None
+        self._unread += len(messages)
+        self._head_bytes = 0
+        if self._begun:
+            self._begun = []
+
+    def _goes_on(self, data: bytes) -> None:
+        if self._before is not None:
+            self._begun.append(data)
+        # What has the end of a head in it is no head that never ends, but kept back behind other requests.
+        if self._body.is_eof() and _END_OF_HEAD not in data:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                raise BadHttpMessage("the head is too long")
+
+    def _knows_where_it_began(self) -> bool:
+        """Whether what came before ended with a request without a body, so that this is another one.
+
+        Looked at where it matters, not at each request.
+        """
+        return self._before is not None and _is_one_head(self._before)
 
     def _begin_again(self, begun: bytes, patient: Any) -> Fed:
-        self._parser, self._patient, self._begun = patient, None, None
+        self._parser, self._patient, self._before, self._begun = patient, None, None, []
         fed: Fed = patient.feed_data(begun)
         return fed
-
-    def _ends_with(self, messages: Sequence[Any], data: bytes) -> bool:
-        """Whether the data ended with a request without a body, so that what comes next is another one.
-
-        With several in the data, or unread, the parser may have kept some of it for later.
-        """
-        return self._unread == len(messages) == 1 and messages[0][1] is EMPTY_PAYLOAD and _is_one_head(data)

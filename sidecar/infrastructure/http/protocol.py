@@ -7,19 +7,19 @@ it is thrown away before the next request is looked at.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpVersion11
 from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from multidict import CIMultiDict
 
-from sidecar.infrastructure.connection import BODY_SECONDS, FIRST_REQUEST_SECONDS, Crowd
+from sidecar.infrastructure.connection import BODY_SECONDS, Crowd
 from sidecar.infrastructure.http.access import peer_of
 from sidecar.infrastructure.http.errors import MALFORMED, failed
-from sidecar.infrastructure.http.messages import Answer, Handler, Incoming
+from sidecar.infrastructure.http.held import HeldConnection
+from sidecar.infrastructure.http.messages import Answer, Handler, Headers, Incoming
 from sidecar.infrastructure.http.parsing import MAX_QUEUE, loses_what_follows, request_parser
 from sidecar.infrastructure.http.writing import answer_bytes
 
@@ -27,14 +27,11 @@ from sidecar.infrastructure.http.writing import answer_bytes
 MAX_UNWANTED = 16 * 1024 * 1024
 #: How long it is read where the connection ends anyway: who is hung up on while it sends loses the answer.
 LINGER_SECONDS = 5.0
-#: What the head of a request may take. An idle connection is kept longer than any proxy keeps it, so that it
-#: is never we who close one just being used.
-HEAD_SECONDS = 30.0
-KEEPALIVE_SECONDS = 3630.0
+_NO_HEADERS = Headers(CIMultiDict())
 _NO_HTTP: tuple[Any, StreamReader] = (None, EMPTY_PAYLOAD)
 
 
-class DataConnection(BaseProtocol):
+class DataConnection(HeldConnection):
     """`handler` answers; `crowd` says whether there is room for it."""
 
     def __init__(self, handler: Handler, crowd: "Crowd[DataConnection]") -> None:
@@ -45,12 +42,7 @@ class DataConnection(BaseProtocol):
         self._parser: Any = request_parser(self, loop)
         #: What came after an upgrade and the parser does not have yet.
         self._rest = b""
-        self._queue: deque[tuple[Any, StreamReader]] = deque()
-        #: The request that is being answered, or whose body is being thrown away.
-        self._current: Incoming | None = None
         self._task: asyncio.Task[None] | None = None
-        #: The answer under way is the last one.
-        self._closing = False
         #: The caller has nothing more to say.
         self._ended = False
         #: What came was no HTTP: where the next request would begin is not known.
@@ -58,10 +50,6 @@ class DataConnection(BaseProtocol):
         #: The message after which nothing can be answered any more.
         self._last: Any = None
         self._going_on = False
-        self._gone: asyncio.Event | None = None
-        #: When the caller was waited for first, by the loop's clock: for a request, or for the rest of one.
-        self._waiting_since = loop.time()
-        self._begun, self.is_new = False, True
         self._peer: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -76,6 +64,15 @@ class DataConnection(BaseProtocol):
         if self._rest:
             data, self._rest = self._rest + data, b""
         self._read(data)
+        if self._queue or self._buffer_paused:
+            self._go_on_or_wait()
+
+    @property
+    def _held(self) -> int:
+        """Requests that are not finished: at most `MAX_QUEUE` of them are parsed."""
+        return len(self._queue) + (self._current is not None)
+
+    def _go_on_or_wait(self) -> None:
         # What the parser keeps back while it is full comes before what the transport has.
         if self._held >= MAX_QUEUE:
             if not self._buffer_paused:
@@ -107,70 +104,6 @@ class DataConnection(BaseProtocol):
         super().resume_writing()
         self._go_on()
 
-    def close(self) -> None:
-        """Ends it after the answer that is due, if there is one."""
-        self._closing = True
-        if self._current is None and not self._queue:
-            self.hang_up()
-
-    def hang_up(self) -> None:
-        """Ends it once everything is written."""
-        self._closing = True
-        if self.transport is not None:
-            self.transport.close()
-        if self._gone is not None:
-            self._gone.set()
-
-    def give_up(self) -> None:
-        """Ends one that dawdles: at once where it does not read what it is answered."""
-        if self._is_open and not self._paused:
-            self.hang_up()
-        else:
-            self.force_close()
-
-    def force_close(self) -> None:
-        self._closing = True
-        if self.transport is not None:
-            self.transport.abort()
-
-    async def gone(self) -> None:
-        """Returns when it has been hung up."""
-        if self._is_open:
-            self._gone = asyncio.Event()
-            await self._gone.wait()
-
-    def dawdles(self, now: float) -> bool:
-        """Whether it keeps us waiting too long: for a request, the rest of one, or to read its answers."""
-        if self._current is not None:
-            return False
-        patience = FIRST_REQUEST_SECONDS if self.is_new else KEEPALIVE_SECONDS
-        busy = self._begun or self._paused or not self._is_open
-        return now - self._waiting_since > (HEAD_SECONDS if busy else patience)
-
-    @property
-    def is_owed_nothing(self) -> bool:
-        """Whether the next thing to happen is the caller's to do: a request, or the body of one."""
-        return self._current is None or not self._has_body
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """Who is to go first: those that have had no answer, then the longest since their last one."""
-        return not self.is_new, self._waiting_since
-
-    @property
-    def _has_body(self) -> bool:
-        """Whether all of the request that is being answered has come."""
-        return self._current is None or self._current.body.is_eof()
-
-    @property
-    def _held(self) -> int:
-        """Requests that are not finished: at most `MAX_QUEUE` of them are parsed."""
-        return len(self._queue) + (self._current is not None)
-
-    @property
-    def _is_open(self) -> bool:
-        return self.transport is not None and not self.transport.is_closing()
-
     def _read(self, data: bytes) -> None:
         """Queue the requests in it."""
         while True:
@@ -182,13 +115,15 @@ class DataConnection(BaseProtocol):
                     self._queue.append(_NO_HTTP)
                 return
             if messages:
+                if not upgraded and len(messages) == 1 and self._takes_at_once(messages[0], data):
+                    return
                 self._queue.extend(messages)
                 # A head that has begun behind them has its time too.
                 self._begun = bool(data) and messages[-1][1] is EMPTY_PAYLOAD and not data.endswith(b"\n")
             elif data and not self._begun and self._has_body:
                 self._waiting_since, self._begun = self._loop.time(), True
             if not upgraded:
-                if messages and loses_what_follows(messages[-1], data):
+                if messages and messages[-1][0].upgrade and loses_what_follows(messages[-1], data):
                     self._last = messages[-1][0]
                 return
             # Nobody switches protocols here: what follows is another request.
@@ -198,9 +133,20 @@ class DataConnection(BaseProtocol):
                 return
             data = rest
 
+    def _takes_at_once(self, parsed: tuple[Any, StreamReader], data: bytes) -> bool:
+        """Starts on a request that came alone, as those of proxies do; false where there is more to it."""
+        message, payload = parsed
+        if payload is not EMPTY_PAYLOAD or self._current is not None or self._queue:
+            return False
+        if message.upgrade or self._paused or self._buffer_paused:
+            return False
+        self._begun = data[-1:] not in (b"\n", b"")
+        self._start(message, payload)
+        return True
+
     def _break_off(self) -> bool:
         """The rest of the last request's body does not come; false where nothing of it is missing."""
-        body = self._queue[-1][1] if self._queue else self._current.body if self._current else EMPTY_PAYLOAD
+        body = self._queue[-1][1] if self._queue else self._current.stream if self._current else EMPTY_PAYLOAD
         if body.is_eof():
             return False
         body.set_exception(BadHttpMessage("the body is not complete"))
@@ -219,20 +165,24 @@ class DataConnection(BaseProtocol):
 
     def _start(self, message: Any, payload: StreamReader) -> None:
         if message is None:  # nothing for the log: anybody may send it
-            self._current = Incoming("", "", (), None, payload, keep_alive=False, old=False)
+            self._current = Incoming("", "", _NO_HEADERS, stream=payload)
             self._respond(MALFORMED)
             return
         keep_alive = not message.should_close and message is not self._last
-        if message.method == "CONNECT" and not payload.is_eof():  # everything that follows would be its body
+        method, version = message.method, message.version
+        if method == "CONNECT" and not payload.is_eof():  # everything that follows would be its body
             payload, keep_alive = EMPTY_PAYLOAD, False
         self._current = call = Incoming(
-            method=message.method,
-            target=message.path,
-            header_items=message.headers.items(),
-            peer=self._peer,
-            body=payload,
-            keep_alive=keep_alive,
-            old=message.version < HttpVersion11,
+            method,
+            message.path,
+            Headers(message.headers),
+            None,
+            "",
+            b"",
+            self._peer,
+            payload,
+            keep_alive,
+            version is not HttpVersion11 and version < HttpVersion11,
         )
         try:
             awaited = self._handler.start(call, self._respond)
@@ -259,24 +209,26 @@ class DataConnection(BaseProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _respond(self, answer: Answer) -> None:
-        if (call := self._current) is None or call.answered or (transport := self.transport) is None:
+        call, transport = self._current, self.transport
+        if call is None or call.answered or transport is None:
             return
         call.answered = True
-        last = self._is_last(call)
+        last = (
+            self._closing
+            or not call.keep_alive
+            or not self._handler.serving
+            or (self._ended and not self._queue)
+        )
         try:
             written = answer_bytes(answer, call, keep_alive=not last)
         except Exception:
             last, written = True, answer_bytes(failed(call), call, keep_alive=False)
         if not transport.is_closing():
             transport.write(written)
-        if call.body.is_eof():
+        if call.stream.is_eof():
             self._finished(last=last)
         else:
-            self._task = asyncio.ensure_future(self._discard(call.body, last=last))
-
-    def _is_last(self, call: Incoming) -> bool:
-        ended = self._closing or (self._ended and not self._queue)
-        return ended or not (call.keep_alive and self._handler.serving)
+            self._task = asyncio.ensure_future(self._discard(call.stream, last=last))
 
     async def _discard(self, body: StreamReader, *, last: bool) -> None:
         left = MAX_UNWANTED

@@ -6,10 +6,10 @@ from sidecar.domain.decision import Decision, Reason
 from sidecar.infrastructure.http.headers import (
     ResponseOptions,
     proxy_retry_after,
-    rate_limit_headers,
+    rate_limit_lines,
     refusal_status,
 )
-from sidecar.infrastructure.http.messages import Answer
+from sidecar.infrastructure.http.messages import Answer, line
 from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 
 _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
@@ -21,21 +21,22 @@ _DETAILS = {
     Reason.STORAGE_UNAVAILABLE: "the rate limiter cannot count requests at the moment",
 }
 
+_PROBLEM_LINE = line("Content-Type", CONTENT_TYPE)
+
 
 def full_answer(decision: Decision, options: ResponseOptions) -> Answer:
     """Allowed is exactly 200 with an empty body; a refusal carries its reason as problem+json."""
-    headers = rate_limit_headers(decision, options)
+    lines = rate_limit_lines(decision, options)
     if decision.allowed:
-        return Answer(200, headers)
-    if decision.is_quota:
-        headers["Retry-After"] = proxy_retry_after(decision)
-    status, refusal = refusal_status(decision, options), decision.refusal
+        return Answer(200, lines)
+    status, refusal, is_quota = refusal_status(decision, options), decision.refusal, decision.is_quota
+    if is_quota:
+        lines += f"Retry-After: {proxy_retry_after(decision)}\r\n"
     if refusal and refusal.body is not None:
-        headers["Content-Type"] = refusal.content_type or "text/plain; charset=utf-8"
-        return Answer(status, headers, refusal.body.encode("utf-8", "surrogatepass"))
-    headers["Content-Type"] = CONTENT_TYPE
-    violated = tuple(decision.violated) if decision.is_quota else ()
-    return Answer(status, headers, _problem(status, decision.reason, violated))
+        lines += line("Content-Type", refusal.content_type or "text/plain; charset=utf-8")
+        return Answer(status, lines, refusal.body.encode("utf-8", "surrogatepass"))
+    violated = tuple(decision.violated) if is_quota else ()
+    return Answer(status, lines + _PROBLEM_LINE, _problem(status, decision.reason, violated))
 
 
 @lru_cache(maxsize=1024)

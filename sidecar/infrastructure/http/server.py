@@ -66,17 +66,17 @@ async def read_body(call: Incoming, expects: str) -> bytes | None:
 
     Raises `TimeoutError` where it does not come in time.
     """
-    if expects.lower() == "100-continue":
+    if call.proceed is not None and expects.lower() == "100-continue":
         call.proceed()
     chunks, size = [], 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while chunk := await call.body.readany():
+            while chunk := await call.stream.readany():
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > MAX_BODY:
                     return None
     except TimeoutError as error:
-        call.body.set_exception(error)  # nobody is to wait for the rest of it again
+        call.stream.set_exception(error)  # nobody is to wait for the rest of it again
         raise
     return b"".join(chunks)

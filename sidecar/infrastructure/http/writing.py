@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from sidecar.infrastructure.http.messages import Answer, Incoming
 
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
 _PROCESS = secrets.token_hex(8)
 _numbers = itertools.count(1)
 
@@ -21,23 +21,20 @@ def new_request_id() -> str:
 def answer_bytes(answer: Answer, call: Incoming, *, keep_alive: bool) -> bytes:
     """Status line, headers and body; to a HEAD no body, but its length.
 
-    Raises `ValueError` where a header is none: what stands behind a line end in it would be another one.
+    The id and the lines are written as they are: whoever took them from outside has looked at them.
     """
     status, body = answer.status, answer.body
-    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Error')}"]
-    if call.request_id:
-        lines.append(f"X-Request-ID: {call.request_id}")
-    lines += [f"{name}: {value}" for name, value in answer.headers.items()]
-    lines.append(f"Content-Length: {len(body)}\r\nDate: {_date()}\r\nServer: sidecar")
+    started = _STATUS_LINES.get(status) or f"HTTP/1.1 {status} Error"
+    request_id = f"X-Request-ID: {call.request_id}\r\n" if call.request_id else ""
+    connection = ""
     if not keep_alive:
-        lines.append("Connection: close")
+        connection = "Connection: close\r\n"
     elif call.old:
-        lines.append("Connection: keep-alive")
-    text = "\r\n".join(lines)
-    ends = len(lines) + 1  # what is always there is three lines
-    if text.count("\n") != ends or text.count("\r") != ends:
-        raise ValueError("a line end in a header")
-    head = text.encode("latin-1") + b"\r\n\r\n"
+        connection = "Connection: keep-alive\r\n"
+    head = (
+        f"{started}\r\n{request_id}{answer.lines}Content-Length: {len(body)}\r\n{_date_and_server()}"
+        f"{connection}\r\n"
+    ).encode("latin-1")
     return head if call.method == "HEAD" else head + body
 
 
@@ -45,11 +42,12 @@ class _Clock:
     """The date of a second is written once."""
 
     second = 0
-    text = ""
+    lines = ""
 
 
-def _date() -> str:
+def _date_and_server() -> str:
     now = int(time.time())
     if now != _Clock.second:
-        _Clock.second, _Clock.text = now, formatdate(now, usegmt=True)
-    return _Clock.text
+        _Clock.second = now
+        _Clock.lines = f"Date: {formatdate(now, usegmt=True)}\r\nServer: sidecar\r\n"
+    return _Clock.lines

@@ -29,6 +29,7 @@ from sidecar import __version__
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.ruleset import RuleSet
+from sidecar.infrastructure.telemetry.tallies import Series, counters
 
 # A series beside each counter that says when it began: twice the series, and nobody asks.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -42,8 +43,9 @@ if (worker := os.environ.get("SIDECAR_WORKER")) and os.environ.get("PROMETHEUS_M
 _LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
+_ALLOWED = Reason.ALLOWED
 #: Used, as part of the limit, from which a rule counts as near it: 4 of 5.
-NEAR = (4, 5)
+NEAR_PART, NEAR_WHOLE = 4, 5
 
 # Name, what it says, labels.
 _REQUESTS = "rate_limit_requests", "Requests decided.", ("result", "client", "rule", "reason")
@@ -109,12 +111,12 @@ class Metrics:
 
     def __init__(self, *, embedded: bool) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(*_REQUESTS, registry=registry)
+        self._requests = counters(*_REQUESTS, registry=registry)
         #: The series of each kind of decision: looking them up by labels costs more than counting.
-        self._of_decisions: dict[tuple[bool, str | None, str | None, Reason], Counter] = {}
+        self._of_decisions: dict[tuple[bool, str | None, str | None, Reason], Series] = {}
         self._shadow_refusals = Counter(*_SHADOW_REFUSALS, registry=registry)
-        self._near_limit = Counter(*_NEAR_LIMIT, registry=registry)
-        self._near_limits: dict[tuple[str, str], Counter] = {}
+        self._near_limit = counters(*_NEAR_LIMIT, registry=registry)
+        self._near_limits: dict[tuple[str, str], Series] = {}
         self._store_errors = Counter(*_STORE_ERRORS, registry=registry)
         self._unreadable = Counter(*_UNREADABLE, registry=registry)
         self._unreadable_targets = Counter(*_UNREADABLE_TARGETS, registry=registry)
@@ -152,19 +154,19 @@ class Metrics:
                 decision.reason.value,
             )
         series.inc()
-        if decision.without_store:
-            self._store_errors.inc()
-        if not decision.allowed:
+        if decision.reason is not _ALLOWED:
+            if decision.without_store:
+                self._store_errors.inc()
             return  # no rule counted it, those that only watch neither
         for state in decision.states:
             check, usage = state.check, state.usage
             if not usage.fits:
                 if check.shadow:
                     self._shadow_refusals.labels(check.client_id, check.rule.id).inc()
-            elif usage.used * NEAR[1] >= check.capacity * NEAR[0]:
+            elif usage.used * NEAR_WHOLE >= check.capacity * NEAR_PART:
                 self._near(check).inc()
 
-    def _near(self, check: Check) -> Counter:
+    def _near(self, check: Check) -> Series:
         key = check.client_id, check.rule.id
         if (series := self._near_limits.get(key)) is None:
             series = self._near_limits[key] = self._near_limit.labels(*key)

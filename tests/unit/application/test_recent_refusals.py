@@ -167,3 +167,16 @@ def test_the_oldest_are_forgotten_of_too_many(
         told(recent, (check(identifier=f"={number}"), refuses()))
     known = [number for number in range(1, 5) if recent.find([check(identifier=f"={number}")])]
     assert known == [1, 3, 4]
+
+
+def test_a_moment_without_refusals_forgets_them_all(recent: RecentRefusals, clock: Clock) -> None:
+    """Who is allowed pays nothing for what was refused long ago."""
+    told(recent, (check(), refuses()))
+    clock.now += 0.5
+    told(recent, (check(identifier="=y"), refuses()))
+    clock.now += 0.5
+    assert recent.find([check()]) is None
+    assert recent.find([check(identifier="=y")])
+    clock.now += 0.5
+    assert recent.find([check()]) is None
+    assert not recent._refusals

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.domain.identity import (
-    IdentifierReader,
-    IdentityOptions,
-    address_identity,
-    canonical_address,
-    cookie_value,
-)
+from sidecar.domain.address import address_identity, canonical_address
+from sidecar.domain.identity import IdentifierReader, IdentityOptions, cookie_value
 from sidecar.domain.request import RequestMetadata
 
 tried = settings(deadline=None, max_examples=500)

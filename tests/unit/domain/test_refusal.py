@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.domain.address import canonical_address
 from sidecar.domain.decision import Counted, Decision, Usage, decide
 from sidecar.domain.errors import InvalidValue
-from sidecar.domain.identity import canonical_address
 from sidecar.domain.refusal import MAX_BODY, Refusal
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.rule import BLOCK, Client, Enforcement, Mode, OnMissing, Rule

@@ -294,3 +294,19 @@ def test_the_index_finds_what_matching_one_by_one_does(routes: list[str], paths:
         answer = ask(rules, path)
         matching = {r.id for r in rules if RoutePattern.parse(r.route).matches(canonical_path(path))}
         assert (set(ids(answer)) if isinstance(answer, list) else set()) == matching
+
+
+def test_what_is_remembered_of_paths_is_bounded() -> None:
+    """However many a caller makes up, and however long; each is decided as if it were the first."""
+    rules = RuleSet([Client(id="c", rules=(rule("r"), rule("x", route="/x/*")))])
+
+    def asked(method: str, target: str) -> list[str] | None:
+        return ids(rules.checks_for(RequestMetadata(method=method, target=target, client_id="c")))
+
+    assert asked("GET", "/x/" + "long" * 100) == asked("LONG" * 100, "/x/a") == ["x", "r"]
+    assert rules._met.cache_info().currsize == 0
+    for number in range(5000):
+        assert asked("GET", f"/x/{number}?{number}") == ["x", "r"]
+        assert asked("GET", f"/{number}") == ["r"]
+    assert rules._met.cache_info().currsize <= 4096
+    assert asked("GET", "/x/4999?other") == ["x", "r"]

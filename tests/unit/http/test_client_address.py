@@ -5,11 +5,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
-from sidecar.domain.identity import canonical_address
+from sidecar.domain.address import canonical_address
 from sidecar.infrastructure.http.access import networks
 from sidecar.infrastructure.http.client_address import MAX_HOPS, AddressSource
-from sidecar.infrastructure.http.messages import joined
+from sidecar.infrastructure.http.messages import Headers
 
 OURS = networks("10.0.0.0/8", "fd00::/8")
 BY_NETWORK = AddressSource(header=None, trusted_networks=OURS)
@@ -69,7 +70,7 @@ def test_several_lines_are_one_list_in_their_order(source: AddressSource) -> Non
         ("x-forwarded-for", "192.0.2.1"),
         ("X-Forwarded-For", "10.0.0.1"),
     ]
-    assert str(source.read(joined(lines))) == "192.0.2.1"
+    assert str(source.read(Headers(CIMultiDict(lines)))) == "192.0.2.1"
 
 
 WRITTEN = st.one_of(

@@ -1,8 +1,10 @@
 """Who may ask: the peers that are trusted, and the secret."""
 
 import pytest
+from multidict import CIMultiDict
 
 from sidecar.infrastructure.http.access import LOOPBACK, PRIVATE, Access, networks
+from sidecar.infrastructure.http.messages import Headers
 
 SECRET, NEXT = b"the-first-secret", b"the-second-secret"
 
@@ -81,15 +83,20 @@ def test_only_so_many_peers_are_remembered() -> None:
 )
 def test_any_of_the_secrets_will_do_and_nothing_else(given: str, taken: bool) -> None:
     """Two while one is replaced; bytes that are no text are wrong like any others."""
-    assert Access(secrets=(SECRET, NEXT)).takes_secret({"x-sidecar-secret": given}) is taken
+    headers = Headers(CIMultiDict({"X-Sidecar-Secret": given}))
+    assert (Access(secrets=(SECRET, NEXT)).without_secret(headers) is not None) is taken
 
 
 def test_the_secret_is_taken_out_of_the_headers() -> None:
     """So no rule can count it, and nothing can show it; where none is configured, no header is special."""
-    headers = {"x-sidecar-secret": SECRET.decode(), "x-own": NEXT.decode(), "a": "b"}
-    assert Access().takes_secret(headers)
+    sent = {"X-Sidecar-Secret": SECRET.decode(), "X-Own": NEXT.decode(), "A": "b"}
+    headers = Headers(CIMultiDict(sent))
+    assert Access().without_secret(headers) == headers
     assert len(headers) == 3
-    assert Access(secrets=(SECRET,)).takes_secret(headers)
-    assert Access(secrets=(NEXT,), secret_header="x-own").takes_secret(headers)
-    assert headers == {"a": "b"}
-    assert not Access(secrets=(SECRET,)).takes_secret(headers)
+    left = Access(secrets=(SECRET,)).without_secret(headers)
+    assert left is not None
+    assert dict(left) == {"x-own": NEXT.decode(), "a": "b"}
+    rest = Access(secrets=(NEXT,), secret_header="x-own").without_secret(left)
+    assert rest is not None
+    assert dict(rest) == {"a": "b"}
+    assert Access(secrets=(SECRET,)).without_secret(left) is None

@@ -4,20 +4,25 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sidecar.domain.decision import Reason, RuleState, Usage
+from sidecar.domain.decision import Decision, Reason, RuleState, Usage
 from sidecar.domain.refusal import Refusal
 from sidecar.infrastructure.http.headers import (
     ResponseOptions,
-    rate_limit_headers,
+    rate_limit_lines,
     reason_status,
     refusal_status,
     reset_at,
     retry_after,
 )
+from sidecar.infrastructure.http.messages import Answer
 from sidecar.infrastructure.http.rounding import seconds
 from tests.decisions import NOW_US, allowed, check, refused, rule, without_numbers
 
 YEAR_US = 365 * 24 * 3600 * 10**6
+
+
+def rate_limit_headers(decision: Decision, options: ResponseOptions) -> dict[str, str]:
+    return Answer(200, rate_limit_lines(decision, options)).headers
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,10 @@ def test_a_body_may_be_longer_than_a_head() -> None:
     both.feed_data(HEAD)
     for _ in range(3):
         both.feed_data(b"x" * MAX_HEAD_BYTES)
+
+
+def test_whole_requests_that_wait_behind_others_are_no_long_head() -> None:
+    """The parser keeps them back, as many as have come."""
+    both = parser(Parser([WITHOUT_BODY], []), Parser())
+    both.feed_data(HEAD)
+    assert both.feed_data(HEAD * MAX_HEAD_BYTES)[0] == []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.infrastructure.connection import Bound, Crowd
-from sidecar.infrastructure.http import protocol
+from sidecar.infrastructure.http import held, protocol
 from sidecar.infrastructure.http.messages import Answer, Incoming, Respond
 from sidecar.infrastructure.http.parsing import MAX_QUEUE
 from sidecar.infrastructure.http.protocol import DataConnection
@@ -69,7 +69,7 @@ class Handler:
             case "/fails-later":
                 return self._fails()
             case "/split":
-                respond(Answer(200, {"X-A": "a\r\nX-B: b"}))
+                respond(Answer.of(200, {"X-A": "a\r\nX-B: b"}))
             case "/twice":
                 respond(said("/once"))
                 respond(said("/again"))
@@ -79,7 +79,7 @@ class Handler:
         return None
 
     async def _body(self, call: Incoming) -> Answer:
-        body = await read_body(call, dict(call.header_items).get("Expect", ""))
+        body = await read_body(call, call.headers.get("expect", ""))
         return said("too long" if body is None else str(len(body)))
 
     async def _fails(self) -> Answer:
@@ -88,7 +88,7 @@ class Handler:
 
 
 def said(text: str) -> Answer:
-    return Answer(200, {"X-Target": text.encode("utf-8", "surrogateescape").decode("latin-1")}, b"b")
+    return Answer.of(200, {"X-Target": text.encode("utf-8", "surrogateescape").decode("latin-1")}, b"b")
 
 
 class Talk:
@@ -217,8 +217,8 @@ async def test_who_does_not_read_in_time_is_given_up(talk: Talk) -> None:
     await talk.send(GET)
     talk.connection.pause_writing()
     now = asyncio.get_running_loop().time()
-    assert not talk.connection.dawdles(now + protocol.HEAD_SECONDS - 1)
-    assert talk.connection.dawdles(now + protocol.HEAD_SECONDS + 1)
+    assert not talk.connection.dawdles(now + held.HEAD_SECONDS - 1)
+    assert talk.connection.dawdles(now + held.HEAD_SECONDS + 1)
     talk.connection.give_up()
     assert talk.transport.aborted
 
@@ -228,20 +228,20 @@ async def test_a_head_has_its_time_and_an_idle_connection_more(talk: Talk, begun
     """Whether it begins alone or behind another request."""
     now = asyncio.get_running_loop().time()
     await talk.send(GET)
-    assert not talk.connection.dawdles(now + protocol.KEEPALIVE_SECONDS - 1)
+    assert not talk.connection.dawdles(now + held.KEEPALIVE_SECONDS - 1)
     await talk.send(*begun)
-    assert not talk.connection.dawdles(now + protocol.HEAD_SECONDS - 1)
-    assert talk.connection.dawdles(now + protocol.HEAD_SECONDS + 1)
+    assert not talk.connection.dawdles(now + held.HEAD_SECONDS - 1)
+    assert talk.connection.dawdles(now + held.HEAD_SECONDS + 1)
     await talk.send(b"\r\n\r\n")
-    assert not talk.connection.dawdles(now + protocol.KEEPALIVE_SECONDS - 1)
+    assert not talk.connection.dawdles(now + held.KEEPALIVE_SECONDS - 1)
 
 
 async def test_a_head_that_begins_while_another_request_is_decided_has_its_time_from_then(talk: Talk) -> None:
     await talk.send(request("GET", "/later"), b"GET /")
     talk.handler.later.pop()()
     now = asyncio.get_running_loop().time()
-    assert not talk.connection.dawdles(now + protocol.HEAD_SECONDS - 1)
-    assert talk.connection.dawdles(now + protocol.HEAD_SECONDS + 1)
+    assert not talk.connection.dawdles(now + held.HEAD_SECONDS - 1)
+    assert talk.connection.dawdles(now + held.HEAD_SECONDS + 1)
 
 
 async def test_what_is_no_http_is_said_after_the_answers_that_are_due(talk: Talk) -> None:

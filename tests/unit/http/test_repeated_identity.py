@@ -4,10 +4,11 @@ import base64
 from typing import Any
 
 import pytest
+from multidict import CIMultiDict
 
 from sidecar.domain.rule import Client, OnMissing
 from sidecar.domain.ruleset import Policy, RuleSet
-from sidecar.infrastructure.http.messages import Call, joined
+from sidecar.infrastructure.http.messages import Call, Headers
 from sidecar.infrastructure.http.sources import Sources
 from tests.decisions import rule
 
@@ -20,7 +21,7 @@ def payload(claim: str) -> str:
 
 def counted(kind: str, sent: Sent, on_missing: OnMissing = OnMissing.IP) -> Any:
     """The identifier, or the decision where there is none."""
-    headers = joined([("X-Client-IP", "192.0.2.1"), *sent])
+    headers = Headers(CIMultiDict([("X-Client-IP", "192.0.2.1"), *sent]))
     asked = Sources().request(Call("GET", "/", headers), "GET", "/", "h")
     rules = (rule(identifier_type=kind, on_missing=on_missing),)
     found = RuleSet([Client(id="c", rules=rules)], Policy(default_client="c")).checks_for(asked)

@@ -58,18 +58,18 @@ class Handler:
     def start(self, call: Incoming, respond: Respond) -> Coroutine[Any, Any, Answer] | None:
         self.peers.append(call.peer)
         if call.target == "/later":
-            self.waiting.append(lambda: respond(Answer(200, {}, b"late")))
+            self.waiting.append(lambda: respond(Answer(200, "", b"late")))
             self.arrived.set()
         elif call.target == "/body":
             return self._body(call)
         else:
-            respond(Answer(200, {}, call.target.encode()))
+            respond(Answer(200, "", call.target.encode()))
         return None
 
     async def _body(self, call: Incoming) -> Answer:
         self.arrived.set()
         body = await read_body(call, "")
-        return Answer(200, {}, str(len(body or b"")).encode())
+        return Answer(200, "", str(len(body or b"")).encode())
 
     def release(self) -> None:
         for respond in self.waiting:

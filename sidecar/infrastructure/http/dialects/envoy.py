@@ -8,11 +8,12 @@ nothing, and asks `failure_mode_allow` instead.
 from sidecar.domain.decision import Decision
 from sidecar.domain.request import RequestMetadata
 from sidecar.infrastructure.http.headers import ResponseOptions
-from sidecar.infrastructure.http.messages import Answer, Call
+from sidecar.infrastructure.http.messages import Answer, Call, line
 from sidecar.infrastructure.http.refusals import full_answer
 from sidecar.infrastructure.http.sources import Sources
 
 PATH = "/authz"
+_RATE_LIMITED = line("X-Envoy-RateLimited", "true")
 
 
 def read(call: Call, sources: Sources) -> RequestMetadata:
@@ -23,5 +24,5 @@ def write(decision: Decision, options: ResponseOptions) -> Answer:
     answer = full_answer(decision, options)
     if answer.status == 429 and options.envoy_ratelimited:
         # A front Envoy that retries 429 leaves this one alone; each of its retries would be charged.
-        answer.headers["X-Envoy-RateLimited"] = "true"
+        return Answer(answer.status, answer.lines + _RATE_LIMITED, answer.body)
     return answer

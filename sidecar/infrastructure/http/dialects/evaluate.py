@@ -8,12 +8,12 @@ from sidecar.domain.request import RequestMetadata
 from sidecar.infrastructure.described import DescribedBody, EvaluateBody, described_request
 from sidecar.infrastructure.http.headers import (
     ResponseOptions,
-    rate_limit_headers,
+    rate_limit_lines,
     reason_status,
     reset_at,
     retry_after,
 )
-from sidecar.infrastructure.http.messages import Answer
+from sidecar.infrastructure.http.messages import JSON_LINE, Answer
 from sidecar.infrastructure.validation import body_reader
 
 PATH = "/v1/evaluate"
@@ -35,12 +35,11 @@ def read_described(body: bytes) -> RequestMetadata:
 
 def write(decision: Decision, options: ResponseOptions) -> Answer:
     status = 200 if decision.allowed else reason_status(decision.reason, options)
-    headers = rate_limit_headers(decision, options)
-    headers["Content-Type"] = "application/json"
+    lines = rate_limit_lines(decision, options) + JSON_LINE
     fields = _fields(decision)
     if fields["retry_after"] is not None:
-        headers["Retry-After"] = str(fields["retry_after"])
-    return Answer(status, headers, json.dumps(fields).encode())
+        lines += f"Retry-After: {fields['retry_after']}\r\n"
+    return Answer(status, lines, json.dumps(fields).encode())
 
 
 def _fields(decision: Decision) -> dict[str, Any]:

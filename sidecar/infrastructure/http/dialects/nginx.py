@@ -11,7 +11,7 @@ from sidecar.domain.request import RequestMetadata
 from sidecar.infrastructure.http.headers import (
     ResponseOptions,
     proxy_retry_after,
-    rate_limit_headers,
+    rate_limit_lines,
     refusal_status,
 )
 from sidecar.infrastructure.http.messages import Answer, Call
@@ -35,13 +35,13 @@ def read_ingress(call: Call, sources: Sources) -> RequestMetadata:
 
 
 def write(decision: Decision, options: ResponseOptions) -> Answer:
-    headers = rate_limit_headers(decision, options)
+    lines = rate_limit_lines(decision, options)
     if decision.allowed:
-        return Answer(200, headers)
-    headers["X-RateLimit-Status"] = str(refusal_status(decision, options))
+        return Answer(200, lines)
+    lines += f"X-RateLimit-Status: {refusal_status(decision, options)}\r\n"
     if decision.is_quota:
-        headers["Retry-After"] = proxy_retry_after(decision)
-    return Answer(403, headers)
+        lines += f"Retry-After: {proxy_retry_after(decision)}\r\n"
+    return Answer(403, lines)
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from sidecar.application.user_rates import (
     user_number,
 )
 from sidecar.domain.decision import Decision, Reason
-from sidecar.infrastructure.http.headers import ResponseOptions, rate_limit_headers, retry_after
-from sidecar.infrastructure.http.messages import Answer, Call
+from sidecar.infrastructure.http.headers import ResponseOptions, rate_limit_lines, retry_after
+from sidecar.infrastructure.http.messages import JSON_LINE, Answer, Call, line
 from sidecar.infrastructure.http.rounding import seconds
 from sidecar.infrastructure.problem import CONTENT_TYPE, problem
 from sidecar.infrastructure.validation import Malformed, Strict, body_reader
@@ -51,22 +51,23 @@ def read_status(call: Call) -> UserEndpoint:
 def write_check(decision: Decision, options: ResponseOptions) -> Answer:
     if _unavailable(decision):
         return _cannot_count(decision, options)
-    headers = {**rate_limit_headers(decision, options), "Content-Type": "application/json"}
+    lines = rate_limit_lines(decision, options) + JSON_LINE
     fields = _fields(decision)
     if decision.allowed:
-        return Answer(200, headers, json.dumps(fields).encode())
-    headers["Retry-After"] = str(fields["retry_after"])
-    return Answer(429, headers, json.dumps(fields).encode())
+        return Answer(200, lines, json.dumps(fields).encode())
+    lines += f"Retry-After: {fields['retry_after']}\r\n"
+    return Answer(429, lines, json.dumps(fields).encode())
 
 
 def write_status(decision: Decision, options: ResponseOptions) -> Answer:
     """Looking is always allowed: the status of a limit that is used up is 200 too."""
     if _unavailable(decision):
         return _cannot_count(decision, options)
-    headers = rate_limit_headers(decision, options)
-    headers |= {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    lines = rate_limit_lines(decision, options) + JSON_LINE
+    if decision.allowed:  # of a refusal it stands there already
+        lines += "Cache-Control: no-store\r\n"
     count = decision.shown.usage.used if decision.shown else None
-    return Answer(200, headers, json.dumps({**_fields(decision), "count": count}).encode())
+    return Answer(200, lines, json.dumps({**_fields(decision), "count": count}).encode())
 
 
 def _user(call: Call) -> int:
@@ -93,7 +94,7 @@ def _unavailable(decision: Decision) -> bool:
 
 def _cannot_count(decision: Decision, options: ResponseOptions) -> Answer:
     """Neither `ok` nor `rate_limited` would be true."""
-    headers = {**rate_limit_headers(decision, options), "Content-Type": CONTENT_TYPE}
+    lines = rate_limit_lines(decision, options) + line("Content-Type", CONTENT_TYPE)
     status = options.unavailable_status
     detail = "the rate limiter cannot count requests at the moment"
-    return Answer(status, headers, problem(status, detail))
+    return Answer(status, lines, problem(status, detail))
