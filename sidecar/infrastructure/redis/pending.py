@@ -11,6 +11,10 @@ _log = logging.getLogger("sidecar.store")
 Then = Callable[[Any], None]
 
 
+def _nobody(outcome: Any) -> None:
+    """Nobody waits any more."""
+
+
 class Pending:
     """Calls `then` with the first answer that it is told, or with the exception; what comes later is lost."""
 
@@ -24,14 +28,16 @@ class Pending:
 
     def give_up(self) -> None:
         """Nobody waits any more."""
-        self.done = True
+        self.done, self._then = True, _nobody
 
     def tell(self, outcome: Any) -> None:
         if self.done:
             return
+        # Let go of: a clock of deadlines looks at the answered ones only later, and they hold a whole request.
+        then, self._then = self._then, _nobody
         self.done = True
         try:
-            self._then(outcome)
+            then(outcome)
         except Exception:  # others wait for what came with it
             _log.exception("an answer of the store could not be taken")
 
