@@ -1,6 +1,6 @@
 """Where the time of the hot path goes: its ten costliest functions.
 
-    python -m tests.bench.profile [--seconds S] [--refusing]
+    python -m tests.bench.profile [--seconds S] [--refusing] [--write]
 
 The sidecar is asked as much as it can take while py-spy looks at it, or, where py-spy is not installed or may
 not look, in a run of its own under cProfile, which slows small functions more than large ones.
@@ -17,11 +17,12 @@ from pathlib import Path
 
 from tests.bench.contenders import callers, config, rule
 from tests.bench.load import apart, closed
-from tests.bench.report import table
+from tests.bench.report import publish, table
 from tests.bench.stage import OTHER_CORES, SERVER_CORES, Served, Stage, on, running
 from tests.parts import SEARCH_PATH
 from tests.sidecar_process import SidecarProcess
 
+_HOUSE = Path(__file__).parents[2]
 SHOWN, PER_SECOND = 10, 500
 #: Function → part of the samples, or of the time, that is its own; and with those that it calls.
 Shares = dict[str, tuple[float, float]]
@@ -83,9 +84,10 @@ def _frame(frame: str) -> str:
 
 
 def _short(path: str) -> str:
-    parts = Path(path).parts
-    inside = next((n + 1 for n, part in enumerate(parts) if part in ("site-packages", "main")), 0)
-    return "/".join((parts[inside:] if inside else parts)[-3:])
+    place = Path(path)
+    if place.is_relative_to(_HOUSE):
+        return str(place.relative_to(_HOUSE))
+    return "/".join(place.parts[-3:])
 
 
 def traced(seconds: float, refusing: bool) -> Shares:
@@ -114,13 +116,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--refusing", action="store_true", help="callers who have used up their limit")
+    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     said = parser.parse_args()
     shares = sampled(said.seconds, said.refusing)
     if shares is None:
         shares = traced(said.seconds, said.refusing)
     costliest = sorted(shares.items(), key=lambda of: -of[1][0])[:SHOWN]
     rows = [[name, f"{own:.1%}", f"{within:.1%}"] for name, (own, within) in costliest]
-    print(table(["function", "own time", "with those it calls"], rows))
+    text = table(["function", "own time", "with those it calls"], rows)
+    if said.write:
+        publish("profile", text)
+    else:
+        print(text)
 
 
 if __name__ == "__main__":
