@@ -98,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     file = options.config or default_file()
-    # Of several processes, the one that started them has said it.
-    configuration = load(file, os.environ) if options.worker else load_and_warn(file)
+    with event_loop.without_collections():
+        # Of several processes, the one that started them has said it.
+        configuration = load(file, os.environ) if options.worker else load_and_warn(file)
     logs.set_up(configuration.settings.log_level, configuration.settings.app_env)
     if options.worker:
         event_loop.run(serve(configuration, worker=Worker(options.store)))

@@ -1,8 +1,10 @@
 """The composition root: which objects there are, and how a configuration gets to them."""
 
+import asyncio
 import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -54,7 +56,7 @@ _log = logging.getLogger("sidecar.store")
 
 
 class Sidecar:
-    """All objects of a running sidecar; `apply` gives them a configuration, the first one and later ones.
+    """All objects of a running sidecar, with a configuration, and later with others that the reloader brings.
 
     Decisions, what the API keeps, and looks at counters have connections of their own: none waits for others.
     """
@@ -88,7 +90,7 @@ class Sidecar:
             control_store, self._directory, self.readiness, _StoreNews(metrics, local.sharing)
         )
         self.front = Front(self._evaluator, self._rates, self.readiness, observers)
-        self.reloader = Reloader(configuration, self.apply, metrics.config_reloaded)
+        self.reloader = Reloader(configuration, self._take_over, metrics.config_reloaded)
         self.admin_routes = routes(
             OpenRoutes(self.readiness, metrics.page),
             ClientRoutes(self._directory),
@@ -97,17 +99,21 @@ class Sidecar:
             ExplainRoutes(self._explainer, evaluate.read_described, self._answer),
             RateRoutes(self._rates, self._directory),
         )
-        self.apply(configuration)
+        self._apply(configuration.settings)
+        self._directory.use_files(_file_clients(configuration), _policy(configuration.settings))
 
-    def apply(self, configuration: Configuration) -> None:
-        """Everything at once, between two requests, or nothing: what can fail comes before what changes."""
+    async def _take_over(self, configuration: Configuration) -> None:
+        """Everything at once, between two requests, or nothing."""
         settings = configuration.settings
-        clients, policy = _file_clients(configuration), _policy(settings)
+        clients = await asyncio.to_thread(_file_clients, configuration)
+        await self._directory.take_over(clients, _policy(settings), partial(self._apply, settings))
+
+    def _apply(self, settings: Settings) -> None:
+        """What can fail comes before what changes."""
         rule = rate_rule(settings.rate.limit, settings.rate.window_seconds)
         front = _front_options(settings)
         # A library that tokens need may be missing.
         self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
-        self._directory.use_files(clients, policy)
         self.census.alarm = settings.store.identifiers_alarm
         self._without_store.default = settings.store.on_unavailable
         self._rates.rule = rule

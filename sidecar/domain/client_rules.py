@@ -68,8 +68,7 @@ class _CompiledRule:
     resets: int
     #: Of whoever has no override.
     terms: Terms
-    #: In a rule that is only watched: what stands for its refusals, a check that never fits, and so is reported
-    #: as refused.
+    #: What stands for a refusal that is only watched: a check that never fits, and so is reported as refused.
     would_refuse: Check | None
 
     @classmethod

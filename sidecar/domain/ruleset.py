@@ -16,9 +16,8 @@ from sidecar.domain.rule import Client, Rule
 
 __all__ = ["ALL_RULES", "MAX_CHECKS", "Explanation", "FoundBy", "Policy", "RuleSet", "RuleTrace"]
 
-
-_NO_RESETS: Mapping[str, int] = {}
 MAX_HOST = 255  # "*." and a name of 253 characters
+_NO_RESETS: Mapping[str, int] = {}
 
 
 class FoundBy(StrEnum):
