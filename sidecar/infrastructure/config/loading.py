@@ -80,7 +80,7 @@ def configuration(
         files=tuple(dict.fromkeys(chain.from_iterable(part.read for part in parts))),
         reading=replace(reading, parts=parts),
         path=path,
-        environ=environ,
+        environ=dict(environ),
     )
 
 

@@ -1,4 +1,4 @@
-"""The program that reads configuration files for a serving sidecar: `python -m` this.
+"""The program that reads configuration files for a serving sidecar.
 
 On its input comes a `Request`, pickled. Its answer is an `Answer`, and then of each file a part, or its path
 where the part is the one that the sidecar has. It runs at a low priority, and is gone afterwards with all
@@ -51,7 +51,7 @@ def answer(asked: BinaryIO, told: BinaryIO) -> None:
         pickle.dump(part.path if id(part) in outlines else part, told)
 
 
-if __name__ == "__main__":
+def main() -> None:
     os.nice(NICENESS)
     gc.disable()  # what reading makes has no cycles, and looking for some takes most of the time
     answer(sys.stdin.buffer, sys.stdout.buffer)

@@ -77,7 +77,7 @@ class Rereading:
 
     def _started(self) -> "subprocess.Popen[bytes] | None":
         """Nothing where there can be no more processes at the moment."""
-        command = [*python(), "-m", reader_process.__name__]
+        command = [*python(), "-c", f"from {reader_process.__name__} import main; main()"]
         pipe = subprocess.PIPE
         try:
             # Nothing is to be done between fork and exec, so no copy is made of what this process holds.
