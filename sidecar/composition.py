@@ -1,7 +1,7 @@
 """The composition root: which objects there are, and how a configuration gets to them."""
 
-import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +15,7 @@ from sidecar.application.explain import Explainer
 from sidecar.application.failure import WithoutStore
 from sidecar.application.known_clients import FileClient
 from sidecar.application.local import LocalCounters, Sharing
+from sidecar.application.pieces import in_thread
 from sidecar.application.readiness import Readiness
 from sidecar.application.searching import Searches
 from sidecar.application.store_watch import StoreWatch
@@ -52,6 +53,7 @@ from sidecar.reloading import Reloader
 
 #: What one look at counters may wait for the store: an operator has more patience than a request.
 LOOK_SECONDS = 1.0
+_NO_CLIENTS: Mapping[str, FileClient] = {}
 _log = logging.getLogger("sidecar.store")
 
 
@@ -102,11 +104,11 @@ class Sidecar:
         self._apply(configuration.settings)
         self._directory.use_files(_file_clients(configuration), _policy(configuration.settings))
 
-    async def _take_over(self, configuration: Configuration) -> None:
-        """Everything at once, between two requests, or nothing."""
+    async def _take_over(self, configuration: Configuration) -> list[object]:
+        """Everything at once, between two requests, or nothing. Returns what is to be let go of then."""
         settings = configuration.settings
-        clients = await asyncio.to_thread(_file_clients, configuration)
-        await self._directory.take_over(clients, _policy(settings), partial(self._apply, settings))
+        clients = await in_thread(partial(_file_clients, configuration, self._directory.files))
+        return await self._directory.take_over(clients, _policy(settings), partial(self._apply, settings))
 
     def _apply(self, settings: Settings) -> None:
         """What can fail comes before what changes."""
@@ -236,13 +238,18 @@ def _token_rules(settings: Settings) -> TokenRules | None:
     return TokenRules(**dict(jwt) | {"algorithms": jwt.pinned}) if jwt else None
 
 
-def _file_clients(configuration: Configuration) -> dict[str, FileClient]:
-    changed = {path: _changed_at(path) for path in set(configuration.sources.values())}
-    return {
-        client.id: FileClient(client, str(path), changed[path])
-        for client in configuration.clients
-        if (path := configuration.sources[client.id])
-    }
+def _file_clients(
+    configuration: Configuration, known: Mapping[str, FileClient] = _NO_CLIENTS
+) -> dict[str, FileClient]:
+    """Those that are `known` and the same are not made again."""
+    found: dict[str, FileClient] = {}
+    for part in configuration.reading.parts:
+        file, changed = str(part.path), _changed_at(part.path)
+        for client in part.clients:
+            before = known.get(client.id)
+            same = before and before.client is client and (before.file, before.loaded_at) == (file, changed)
+            found[client.id] = before if before and same else FileClient(client, file, changed)
+    return found
 
 
 def _changed_at(path: Path) -> datetime:

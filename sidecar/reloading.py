@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 from watchfiles import awatch
 
+from sidecar.application.pieces import in_thread, let_go
 from sidecar.event_loop import without_collections
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.masking import masked
@@ -40,13 +41,14 @@ _log = logging.getLogger("sidecar.config")
 class Reloader:
     """Holds the configuration in force.
 
-    `apply` puts a configuration in force, `on_reload` is told whether one was taken over.
+    `apply` puts a configuration in force and returns what is to be let go of then; `on_reload` is told
+    whether one was taken over.
     """
 
     def __init__(
         self,
         configuration: Configuration,
-        apply: Callable[[Configuration], Awaitable[None]],
+        apply: Callable[[Configuration], Awaitable[list[object]]],
         on_reload: Callable[[bool], None],
     ) -> None:
         self.configuration = configuration
@@ -160,12 +162,14 @@ class Reloader:
         rereading = await self._read_again()
         try:
             with without_collections() if rereading.brings_much else nullcontext():
-                configuration = await asyncio.to_thread(rereading.take)
-                await self._apply(configuration)
+                configuration = await in_thread(rereading.take)
+                left = await self._apply(configuration)
+                left += [*self.configuration.clients, *self.configuration.warnings]
                 self.configuration = configuration
-                return configuration
         finally:
-            await asyncio.to_thread(rereading.end)
+            await in_thread(rereading.end)
+        await let_go(left)
+        return configuration
 
     async def _read_again(self) -> Rereading:
         """Read the files; once more where only their problems say that changes of further ones count."""
@@ -183,9 +187,9 @@ class Reloader:
         rereading = Rereading(self.configuration)
         try:
             # Reading ten thousand rules takes seconds, in which requests go on being decided.
-            await asyncio.to_thread(rereading.begin)
+            await in_thread(rereading.begin)
         except BaseException:
-            await asyncio.to_thread(rereading.end)
+            await in_thread(rereading.end)
             raise
         return rereading
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from sidecar.application.known_clients import (
@@ -19,7 +20,7 @@ from sidecar.application.known_clients import (
     rule_of,
 )
 from sidecar.application.merged import Merged
-from sidecar.application.pieces import in_pieces
+from sidecar.application.pieces import in_pieces, in_thread
 from sidecar.application.ports import AuditEntry, ControlState, ControlStore, StoredClient, StoreUnavailable
 from sidecar.domain.crowding import too_crowded
 from sidecar.domain.errors import InvalidValue
@@ -62,16 +63,23 @@ class ClientDirectory:
 
     async def take_over(
         self, files: Mapping[str, FileClient], policy: Policy, also: Callable[[], None]
-    ) -> None:
+    ) -> list[object]:
         """As `use_files`, while requests are decided; `also` is called in the same step.
 
-        What it raises is raised, and nothing has changed then.
+        What it raises is raised, and nothing has changed then. Returns what was in force, to be let go of.
         """
         async with self._building:
             known = replace(self._known, files=files, policy=policy)
             rule_set = await self._built(known)
             also()
+            left = [*self._rule_set.parts(), *self._known.files.values()]
             self._put_in_force(known, rule_set)
+            return left
+
+    @property
+    def files(self) -> Mapping[str, FileClient]:
+        """What the configuration says."""
+        return self._known.files
 
     async def refresh(self) -> None:
         """Take over what the store holds, if it is not what is known.
@@ -290,7 +298,7 @@ class ClientDirectory:
 
     async def _built(self, known: Merged) -> RuleSet:
         # Compiling thousands of rules takes longer than a decision may.
-        return await asyncio.to_thread(known.rule_set, self._rule_set, in_pieces)
+        return await in_thread(partial(known.rule_set, self._rule_set, in_pieces))
 
     def _put_in_force(self, known: Merged, rule_set: RuleSet) -> None:
         self._known, self._rule_set = known, rule_set

@@ -1,10 +1,12 @@
 """Long work in a thread, so that requests do not wait for it.
 
 Threads share one interpreter. One that wants it back waits for a moment each time, and the event loop wants
-it back several times for each request: so whoever works for long leaves it alone again and again.
+it back several times for each request: so whoever works for long leaves it alone again and again. What cannot
+be interrupted is kept short: letting go of a large collection frees all that is in it at once.
 """
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, sleep
 from typing import TypeVar
 
@@ -21,3 +23,23 @@ def in_pieces(items: Iterable[T]) -> Iterator[T]:
         if perf_counter() - begun > WORK_SECONDS:
             sleep(PAUSE_SECONDS)
             begun = perf_counter()
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """As `asyncio.to_thread`, for results that are large.
+
+    Its futures refer to each other, and would hold the result until the garbage collector comes by.
+    """
+    found: list[T] = []
+    await asyncio.to_thread(lambda: found.append(work()))
+    return found.pop()
+
+
+async def let_go(things: list[object]) -> None:
+    """Of nobody else's things, one after the other; the list is empty then."""
+
+    def empty() -> None:
+        for _ in in_pieces(range(len(things))):
+            things.pop()
+
+    await in_thread(empty)

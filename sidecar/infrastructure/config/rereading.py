@@ -32,7 +32,7 @@ class Rereading:
     """One reading of the files that `before` came from, as they are now: `begin`, then `take`, and `end`."""
 
     def __init__(self, before: Configuration) -> None:
-        self._before = before
+        self._before: Configuration = before
         self._process: subprocess.Popen[bytes] | None = None
         self._answer = Answer()
         self._read: Configuration | None = None
