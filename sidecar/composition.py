@@ -1,7 +1,7 @@
 """The composition root: which objects there are, and how a configuration gets to them."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -104,7 +104,7 @@ class Sidecar:
         self._apply(configuration.settings)
         self._directory.use_files(_file_clients(configuration), _policy(configuration.settings))
 
-    async def _take_over(self, configuration: Configuration) -> list[object]:
+    async def _take_over(self, configuration: Configuration) -> list[Iterator[object]]:
         """Everything at once, between two requests, or nothing. Returns what is to be let go of then."""
         settings = configuration.settings
         clients = await in_thread(partial(_file_clients, configuration, self._directory.files))

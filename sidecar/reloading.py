@@ -48,7 +48,7 @@ class Reloader:
     def __init__(
         self,
         configuration: Configuration,
-        apply: Callable[[Configuration], Awaitable[list[object]]],
+        apply: Callable[[Configuration], Awaitable[list[Iterator[object]]]],
         on_reload: Callable[[bool], None],
     ) -> None:
         self.configuration = configuration
@@ -164,10 +164,11 @@ class Reloader:
             with without_collections() if rereading.brings_much else nullcontext():
                 configuration = await in_thread(rereading.take)
                 left = await self._apply(configuration)
-                left += [*self.configuration.clients, *self.configuration.warnings]
+                left += self.configuration.contents()
                 self.configuration = configuration
         finally:
             await in_thread(rereading.end)
+            del rereading  # it holds what is to go
         await let_go(left)
         return configuration
 

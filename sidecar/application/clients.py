@@ -4,7 +4,7 @@ Both are merged here into the one rule set in force, which is published whole.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -63,7 +63,7 @@ class ClientDirectory:
 
     async def take_over(
         self, files: Mapping[str, FileClient], policy: Policy, also: Callable[[], None]
-    ) -> list[object]:
+    ) -> list[Iterator[object]]:
         """As `use_files`, while requests are decided; `also` is called in the same step.
 
         What it raises is raised, and nothing has changed then. Returns what was in force, to be let go of.
@@ -72,7 +72,7 @@ class ClientDirectory:
             known = replace(self._known, files=files, policy=policy)
             rule_set = await self._built(known)
             also()
-            left = [*self._rule_set.parts(), *self._known.files.values()]
+            left = [*self._rule_set.parts(), iter(self._known.files.values())]
             self._put_in_force(known, rule_set)
             return left
 
@@ -276,7 +276,7 @@ class ClientDirectory:
             raise InvalidValue([("rules", problem)])
         file = self._known.files.get(client_id)
         coming = new or (file.client if file else None)
-        self._check_hosts(client_id, set(coming.hosts if coming else ()), known)
+        self._known.check_hosts(client_id, set(coming.hosts if coming else ()), known)
         return new
 
     async def _look_again(self, seen: str, what: str) -> None:
@@ -288,13 +288,6 @@ class ClientDirectory:
     def _entry(self, by: str, action: str, subject: str, before: Any = None, after: Any = None) -> AuditEntry:
         described = [self._describe(it) if isinstance(it, Client) else it for it in (before, after)]
         return AuditEntry(self._now(), by, action, subject, *described)
-
-    def _check_hosts(self, client_id: str, hosts: set[str], known: KnownClient | None) -> None:
-        """Hosts that this edit adds; what was shared before must not be in the way of other changes."""
-        added = hosts - set(known.client.hosts if known else ())
-        for other in self._known.in_force() if added else ():
-            if other.id != client_id and (shared := added & set(other.hosts)):
-                raise Conflict(f"the host {min(shared)!r} belongs to the client {other.id!r}")
 
     async def _built(self, known: Merged) -> RuleSet:
         # Compiling thousands of rules takes longer than a decision may.

@@ -6,7 +6,7 @@ Immutable, so that a rule set can be made of it in a thread while the next one c
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from sidecar.application.known_clients import FileClient, KnownClient, Source
+from sidecar.application.known_clients import Conflict, FileClient, KnownClient, Source
 from sidecar.application.ports import ControlState, StoredClient
 from sidecar.domain.rule import Client, Enforcement
 from sidecar.domain.ruleset import Policy, RuleSet
@@ -47,6 +47,16 @@ class Merged:
         stored = self.state.clients
         yield from (found.client for client_id, found in self.files.items() if client_id not in stored)
         yield from (stored[client_id].client for client_id in sorted(stored))
+
+    def check_hosts(self, client_id: str, hosts: set[str], known: KnownClient | None) -> None:
+        """Hosts that an edit adds; what was shared before must not be in the way of other changes.
+
+        Raises `Conflict`.
+        """
+        added = hosts - set(known.client.hosts if known else ())
+        for other in self.in_force() if added else ():
+            if other.id != client_id and (shared := added & set(other.hosts)):
+                raise Conflict(f"the host {min(shared)!r} belongs to the client {other.id!r}")
 
     def rule_set(self, before: RuleSet, pace: Pace = iter) -> RuleSet:
         """What has not changed since `before` is taken from it."""

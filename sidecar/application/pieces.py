@@ -7,6 +7,7 @@ be interrupted is kept short: letting go of a large collection frees all that is
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from time import perf_counter, sleep
 from typing import TypeVar
 
@@ -35,11 +36,15 @@ async def in_thread(work: Callable[[], T]) -> T:
     return found.pop()
 
 
-async def let_go(things: list[object]) -> None:
-    """Of nobody else's things, one after the other; the list is empty then."""
+async def let_go(left: list[Iterator[object]]) -> None:
+    """Of what these iterators give, one after the other, and of what they go through."""
+    await in_thread(partial(_let_go, left))
 
-    def empty() -> None:
-        for _ in in_pieces(range(len(things))):
-            things.pop()
 
-    await in_thread(empty)
+def _let_go(left: list[Iterator[object]]) -> None:
+    held: list[object] = []
+    while left:
+        # At its end an iterator leaves its collection. Nothing in that one goes then, since it is held here.
+        held.extend(in_pieces(left.pop()))
+    for _ in in_pieces(range(len(held))):
+        held.pop()

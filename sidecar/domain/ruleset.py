@@ -75,9 +75,9 @@ class RuleSet:
         found = ((rule.id, self.resets(client.id, rule.id)) for rule in client.rules)
         return {rule_id: times for rule_id, times in found if times}
 
-    def parts(self) -> list[object]:
-        """Everything large in it, one by one."""
-        return list(self._clients.values())
+    def parts(self) -> list[Iterator[object]]:
+        """What is in it, one by one."""
+        return [iter(self._clients.values()), iter(self._hosts.values())]
 
     def client(self, client_id: str) -> Client | None:
         found = self._clients.get(client_id)

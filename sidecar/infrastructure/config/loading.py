@@ -50,6 +50,11 @@ class Configuration:
     path: Path
     environ: Mapping[str, str] = field(repr=False, compare=False)
 
+    def contents(self) -> list[Iterator[object]]:
+        """What is in it, one by one."""
+        owners = (iter(part.owners) for part in self.reading.parts)
+        return [iter(self.clients), iter(self.sources.values()), iter(self.warnings), *owners]
+
 
 def load(path: Path, environ: Mapping[str, str], before: Reading | None = None) -> Configuration:
     """Read the file and those it names; raises `ConfigurationError` with the problems of all of them.

@@ -1,8 +1,8 @@
 """The program that reads configuration files for a serving sidecar.
 
-On its input comes a `Request`, pickled. Its answer is an `Answer`, and then of each file a part, or its path
-where the part is the one that the sidecar has. It runs at a low priority, and is gone afterwards with all
-the memory that it took.
+On its input comes a `Request`, pickled, and outlines of the parts that the sidecar has. Its answer is an
+`Answer`, and then of each file a part, or its path where the sidecar has the part. It runs at a low priority,
+and is gone afterwards with all the memory that it took.
 """
 
 import gc
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from sidecar.infrastructure.config.loading import Reading, read
 from sidecar.infrastructure.config.problems import ConfigurationError, Problem
@@ -25,8 +25,9 @@ NICENESS = 10
 class Request:
     path: Path
     environ: Mapping[str, str]
-    #: Made of outlines.
+    #: Its parts follow: so many outlines.
     before: Reading
+    parts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,21 @@ class Answer:
 
 
 def answer(asked: BinaryIO, told: BinaryIO) -> None:
-    request: Request = pickle.load(asked)  # noqa: S301 - from the process that started this one
+    request: Request = _next(asked)
+    outlines = tuple(_next(asked) for _ in range(request.parts))
     try:
-        reading = read(request.path, request.environ, request.before)
+        reading = read(request.path, request.environ, replace(request.before, parts=outlines))
     except ConfigurationError as error:
         pickle.dump(Answer(problems=error.problems), told)
         return
     pickle.dump(Answer(replace(reading, parts=()), len(reading.parts)), told)
-    outlines = set(map(id, request.before.parts))
+    known = set(map(id, outlines))
     for part in reading.parts:
-        pickle.dump(part.path if id(part) in outlines else part, told)
+        pickle.dump(part.path if id(part) in known else part, told)
+
+
+def _next(asked: BinaryIO) -> Any:
+    return pickle.load(asked)  # noqa: S301 - from the process that started this one
 
 
 def main() -> None:

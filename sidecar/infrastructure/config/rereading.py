@@ -43,9 +43,7 @@ class Rereading:
         if _size(before) <= SMALL_BYTES or (process := self._started()) is None:
             self._read = load(before.path, before.environ, before.reading)
             return
-        outlines = tuple(part.outline() for part in in_pieces(before.reading.parts))
-        outline = replace(before.reading, parts=outlines)
-        self._answer = self._asked(process, Request(before.path, before.environ, outline))
+        self._answer = self._asked(process)
         if self._answer.problems:
             raise ConfigurationError(self._answer.problems)
 
@@ -86,11 +84,15 @@ class Rereading:
             return None
         return self._process
 
-    def _asked(self, process: "subprocess.Popen[bytes]", request: Request) -> Answer:
+    def _asked(self, process: "subprocess.Popen[bytes]") -> Answer:
         assert process.stdin  # noqa: S101
+        before, parts = self._before, self._before.reading.parts
+        bare = replace(before.reading, parts=())
         try:
             with process.stdin as pipe:
-                pickle.dump(request, pipe)
+                pickle.dump(Request(before.path, before.environ, bare, len(parts)), pipe)
+                for part in in_pieces(parts):
+                    pickle.dump(part.outline(), pipe)
         except BrokenPipeError:
             pass  # what it told, or did not, says more
         answer: Answer = self._next()
