@@ -53,7 +53,6 @@ from sidecar.reloading import Reloader
 
 #: What one look at counters may wait for the store: an operator has more patience than a request.
 LOOK_SECONDS = 1.0
-_NO_CLIENTS: Mapping[str, FileClient] = {}
 _log = logging.getLogger("sidecar.store")
 
 
@@ -102,13 +101,16 @@ class Sidecar:
             RateRoutes(self._rates, self._directory),
         )
         self._apply(configuration.settings)
-        self._directory.use_files(_file_clients(configuration), _policy(configuration.settings))
+        self._files = _file_clients(configuration, {})
+        self._directory.use_files(self._files, _policy(configuration.settings))
 
     async def _take_over(self, configuration: Configuration) -> list[Iterator[object]]:
         """Everything at once, between two requests, or nothing. Returns what is to be let go of then."""
         settings = configuration.settings
-        clients = await in_thread(partial(_file_clients, configuration, self._directory.files))
-        return await self._directory.take_over(clients, _policy(settings), partial(self._apply, settings))
+        clients = await in_thread(partial(_file_clients, configuration, self._files))
+        left = await self._directory.take_over(clients, _policy(settings), partial(self._apply, settings))
+        self._files = clients
+        return left
 
     def _apply(self, settings: Settings) -> None:
         """What can fail comes before what changes."""
@@ -238,9 +240,7 @@ def _token_rules(settings: Settings) -> TokenRules | None:
     return TokenRules(**dict(jwt) | {"algorithms": jwt.pinned}) if jwt else None
 
 
-def _file_clients(
-    configuration: Configuration, known: Mapping[str, FileClient] = _NO_CLIENTS
-) -> dict[str, FileClient]:
+def _file_clients(configuration: Configuration, known: Mapping[str, FileClient]) -> dict[str, FileClient]:
     """Those that are `known` and the same are not made again."""
     found: dict[str, FileClient] = {}
     for part in configuration.reading.parts:

@@ -82,11 +82,12 @@ class Reloader:
 
         Of what needs a restart it is what the process runs with; `warnings` say where the files differ.
         """
-        warnings = [str(warning) for warning in self.configuration.warnings]
+        found = self.configuration
+        warnings = [str(warning) for warning in found.warnings]
         return {
-            "settings": masked(_running(self._at_start, self.configuration.settings)),
-            "files": [str(file) for file in self.configuration.files],
-            "clients": {client_id: str(file) for client_id, file in self.configuration.sources.items()},
+            "settings": masked(_running(self._at_start, found.settings)),
+            "files": [str(file) for file in found.files],
+            "clients": {client_id: str(file) for client_id, file in found.sources.items()},
             "warnings": warnings + [f"needs a restart: {name}" for name in self._need_restart()],
             "problems": list(self.problems),
         }
@@ -100,7 +101,7 @@ class Reloader:
                 ((f"{each.file}:{each.line}" if each.line else str(each.file), each.where), each.message)
                 for each in error.problems
             ) from None
-        return self.effective()
+        return await in_thread(self.effective)
 
     async def watch(self) -> None:
         """Reload whenever a file changes, until cancelled."""

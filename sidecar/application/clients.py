@@ -76,11 +76,6 @@ class ClientDirectory:
             self._put_in_force(known, rule_set)
             return left
 
-    @property
-    def files(self) -> Mapping[str, FileClient]:
-        """What the configuration says."""
-        return self._known.files
-
     async def refresh(self) -> None:
         """Take over what the store holds, if it is not what is known.
 
@@ -128,9 +123,15 @@ class ClientDirectory:
         """Who changed what, the newest first."""
         return await self._store.audit(skip, limit)
 
+    @property
+    def ids(self) -> list[str]:
+        """Of all clients, in order."""
+        return self._known.ids
+
     def all(self) -> list[KnownClient]:
         """In the order of their ids."""
-        return [self.get(client_id) for client_id in sorted(self._known.ids)]
+        known = self._known  # as of one moment: this may be asked for in a thread
+        return [present(known.find(client_id), client_id) for client_id in known.ids]
 
     def get(self, client_id: str) -> KnownClient:
         found = self._known.find(client_id)
