@@ -48,6 +48,10 @@ class Rereading:
             raise ConfigurationError(self._answer.problems)
 
     @property
+    def has_process(self) -> bool:
+        return self._process is not None
+
+    @property
     def brings_much(self) -> bool:
         """Whether objects come by the thousand."""
         return self._read is None
