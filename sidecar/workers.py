@@ -22,7 +22,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from sidecar.composition import is_embedded
 from sidecar.infrastructure.child_process import dies_with_us, python
-from sidecar.infrastructure.config.loading import Configuration
+from sidecar.infrastructure.config.schema import Settings
 from sidecar.listening import check_free
 from sidecar.main import ports, set_by, store_url
 
@@ -38,12 +38,12 @@ _METRICS_PREFIX = "sidecar-metrics-"
 _log = logging.getLogger("sidecar.workers")
 
 
-async def supervise(configuration: Configuration, file: Path) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code.
+async def supervise(settings: Settings, file: Path) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. Clients are the workers' own business.
 
     Raises `CannotListen`, and `StoreCannotStart` for the embedded store.
     """
-    settings, stop = configuration.settings, set_by(signal.SIGTERM, signal.SIGINT)
+    stop = set_by(signal.SIGTERM, signal.SIGINT)
     for port in ports(settings):
         await check_free(port)
     with _metrics_folder() as folder:
