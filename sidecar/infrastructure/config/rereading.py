@@ -16,6 +16,7 @@ from sidecar.application.pieces import in_pieces
 from sidecar.infrastructure.child_process import python
 from sidecar.infrastructure.config import reader_process
 from sidecar.infrastructure.config.loading import Configuration, configuration, load
+from sidecar.infrastructure.config.main_file import client_files
 from sidecar.infrastructure.config.parts import Part
 from sidecar.infrastructure.config.problems import ConfigurationError
 from sidecar.infrastructure.config.reader_process import Answer, Request
@@ -36,6 +37,7 @@ class Rereading:
         self._process: subprocess.Popen[bytes] | None = None
         self._answer = Answer()
         self._read: Configuration | None = None
+        self._ended = False
 
     def begin(self) -> None:
         """Returns when the files were read; raises `ConfigurationError`."""
@@ -48,13 +50,9 @@ class Rereading:
             raise ConfigurationError(self._answer.problems)
 
     @property
-    def has_process(self) -> bool:
-        return self._process is not None
-
-    @property
     def brings_much(self) -> bool:
-        """Whether objects come by the thousand."""
-        return self._read is None
+        """Whether objects come by the thousand, from another process."""
+        return self._process is not None
 
     def take(self) -> Configuration:
         if self._read:
@@ -67,6 +65,7 @@ class Rereading:
 
     def end(self) -> None:
         """In any case; from another thread it ends what goes on in this one."""
+        self._ended = True
         if process := self._process:
             with process:  # closes the pipes, and waits
                 process.kill()
@@ -86,6 +85,8 @@ class Rereading:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, process_group=0)  # noqa: S603
         except OSError:
             return None
+        if self._ended:  # meanwhile
+            self._process.kill()
         return self._process
 
     def _asked(self, process: "subprocess.Popen[bytes]") -> Answer:
@@ -97,7 +98,7 @@ class Rereading:
                 pickle.dump(Request(before.path, before.environ, bare, len(parts)), pipe)
                 for part in in_pieces(parts):
                     pickle.dump(part.outline(), pipe)
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # it has died, or has been ended
             pass  # what it told, or did not, says more
         answer: Answer = self._next()
         return answer
@@ -107,9 +108,18 @@ class Rereading:
         assert self._process.stdout  # noqa: S101
         try:
             return pickle.load(self._process.stdout)  # noqa: S301 - from a process of our own
-        except (EOFError, pickle.UnpicklingError) as error:
+        except (EOFError, ValueError, pickle.UnpicklingError) as error:
             raise ReadingFailed(f"the reading process ended with {self._process.wait()}") from error
 
 
-def _size(configuration: Configuration) -> int:
-    return sum(file.stat().st_size for file in configuration.files if file.is_file())
+def _size(before: Configuration) -> int:
+    """Of the files that were read, and those that have come since."""
+    found = {*before.files, *client_files(before.path, before.settings.clients_from)}
+    return sum(map(_bytes, found))
+
+
+def _bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # what is wrong with it is told by whoever reads it
+        return 0

@@ -151,7 +151,7 @@ def test_reading_ends_when_it_is_told_to(before: Configuration, monkeypatch: pyt
 
     thread = threading.Thread(target=begin)
     thread.start()
-    while not reading.has_process:
+    while not reading.brings_much:
         thread.join(0.01)
     reading.end()
     thread.join(30)
