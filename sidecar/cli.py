@@ -98,13 +98,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     file = options.config or default_file()
-    # Of several processes, the one that started them has said it.
-    configuration = load(file, os.environ) if options.worker else load_and_warn(file)
-    logs.set_up(configuration.settings.log_level, configuration.settings.app_env)
+    with event_loop.without_collections():
+        # Of several processes, the one that started them has said it.
+        configuration = load(file, os.environ) if options.worker else load_and_warn(file)
+    settings = configuration.settings
+    logs.set_up(settings.log_level, settings.app_env)
     if options.worker:
         event_loop.run(serve(configuration, worker=Worker(options.store)))
-    elif configuration.settings.workers > 1:
-        return asyncio.run(supervise(configuration, file))
+    elif settings.workers > 1:
+        del configuration  # large, perhaps, and read again by each worker
+        return asyncio.run(supervise(settings, file))
     else:
         event_loop.run(serve(configuration))
     return 0

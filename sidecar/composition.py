@@ -1,8 +1,10 @@
 """The composition root: which objects there are, and how a configuration gets to them."""
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from sidecar.application.explain import Explainer
 from sidecar.application.failure import WithoutStore
 from sidecar.application.known_clients import FileClient
 from sidecar.application.local import LocalCounters, Sharing
+from sidecar.application.pieces import in_thread
 from sidecar.application.readiness import Readiness
 from sidecar.application.searching import Searches
 from sidecar.application.store_watch import StoreWatch
@@ -55,7 +58,7 @@ _log = logging.getLogger("sidecar.store")
 
 
 class Sidecar:
-    """All objects of a running sidecar; `apply` gives them a configuration, the first one and later ones.
+    """All objects of a running sidecar, with a configuration, and later with others that the reloader brings.
 
     Decisions, what the API keeps, and looks at counters have connections of their own: none waits for others.
     """
@@ -89,7 +92,7 @@ class Sidecar:
             control_store, self._directory, self.readiness, _StoreNews(metrics, local.sharing)
         )
         self.front = Front(self._evaluator, self._rates, self.readiness, observers)
-        self.reloader = Reloader(configuration, self.apply, metrics.config_reloaded)
+        self.reloader = Reloader(configuration, self._take_over, metrics.config_reloaded)
         self.admin_routes = routes(
             OpenRoutes(self.readiness, metrics.page),
             ClientRoutes(self._directory),
@@ -98,17 +101,24 @@ class Sidecar:
             ExplainRoutes(self._explainer, evaluate.read_described, self._answer),
             RateRoutes(self._rates, self._directory),
         )
-        self.apply(configuration)
+        self._apply(configuration.settings)
+        self._files = _file_clients(configuration, {})
+        self._directory.use_files(self._files, _policy(configuration.settings))
 
-    def apply(self, configuration: Configuration) -> None:
-        """Everything at once, between two requests, or nothing: what can fail comes before what changes."""
+    async def _take_over(self, configuration: Configuration) -> list[Iterator[object]]:
+        """Everything at once, between two requests, or nothing. Returns what is to be let go of then."""
         settings = configuration.settings
-        clients, policy = _file_clients(configuration), _policy(settings)
+        clients = await in_thread(partial(_file_clients, configuration, self._files))
+        left = await self._directory.take_over(clients, _policy(settings), partial(self._apply, settings))
+        self._files = clients
+        return left
+
+    def _apply(self, settings: Settings) -> None:
+        """What can fail comes before what changes."""
         rule = rate_rule(settings.rate.limit, settings.rate.window_seconds)
         front = _front_options(settings)
         # A library that tokens need may be missing.
         self.access.use(_admin_keys(settings), _token_rules(settings), settings.admin.failures_per_minute)
-        self._directory.use_files(clients, policy)
         self.census.alarm = settings.store.identifiers_alarm
         self._without_store.default = settings.store.on_unavailable
         self._rates.rule = rule
@@ -231,13 +241,16 @@ def _token_rules(settings: Settings) -> TokenRules | None:
     return TokenRules(**dict(jwt) | {"algorithms": jwt.pinned}) if jwt else None
 
 
-def _file_clients(configuration: Configuration) -> dict[str, FileClient]:
-    changed = {path: _changed_at(path) for path in set(configuration.sources.values())}
-    return {
-        client.id: FileClient(client, str(path), changed[path])
-        for client in configuration.clients
-        if (path := configuration.sources[client.id])
-    }
+def _file_clients(configuration: Configuration, known: Mapping[str, FileClient]) -> dict[str, FileClient]:
+    """Those that are `known` and the same are not made again."""
+    found: dict[str, FileClient] = {}
+    for part in configuration.reading.parts:
+        file, changed = str(part.path), _changed_at(part.path)
+        for client in part.clients:
+            before = known.get(client.id)
+            same = before and before.client is client and (before.file, before.loaded_at) == (file, changed)
+            found[client.id] = before if before and same else FileClient(client, file, changed)
+    return found
 
 
 def _changed_at(path: Path) -> datetime:

@@ -64,7 +64,8 @@ async def serve(
         counting = await stack.enter_async_context(_client(url, patience))
         control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS, LOOKING_CONNECTIONS))
-        sidecar = Sidecar(configuration, counting, control, looking)
+        with event_loop.without_collections():
+            sidecar = Sidecar(configuration, counting, control, looking)
         await stack.enter_async_context(_watching(sidecar, reread))
         data, admin = ports(settings)
         proxies, people = _bounds(settings, sidecar)

@@ -8,16 +8,20 @@ even if nobody tells: in a folder that was not there or has taken the place of a
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from watchfiles import awatch
 
+from sidecar.application.pieces import in_thread, let_go
+from sidecar.event_loop import without_collections
 from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.masking import masked
 from sidecar.infrastructure.config.problems import ConfigurationError
+from sidecar.infrastructure.config.rereading import Rereading
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.validation import Rejected
 
@@ -37,13 +41,14 @@ _log = logging.getLogger("sidecar.config")
 class Reloader:
     """Holds the configuration in force.
 
-    `apply` puts a configuration in force, `on_reload` is told whether one was taken over.
+    `apply` puts a configuration in force and returns what is to be let go of then; `on_reload` is told
+    whether one was taken over.
     """
 
     def __init__(
         self,
         configuration: Configuration,
-        apply: Callable[[Configuration], None],
+        apply: Callable[[Configuration], Awaitable[list[Iterator[object]]]],
         on_reload: Callable[[bool], None],
     ) -> None:
         self.configuration = configuration
@@ -61,12 +66,11 @@ class Reloader:
         """Take over the files as they are now. Raises `ConfigurationError`; the last good one stays then."""
         async with self._one_at_a_time:
             try:
-                configuration = await self._read_again()
+                configuration = await self._take_over()
             except ConfigurationError as error:
                 self._refused(error)
                 raise
-            self._apply(configuration)
-            self.configuration, self.problems = configuration, ()
+            self.problems = ()
             if settings := self._need_restart():
                 _log.warning("changed settings that need a restart", extra={"settings": settings})
             self._on_reload(True)
@@ -78,11 +82,12 @@ class Reloader:
 
         Of what needs a restart it is what the process runs with; `warnings` say where the files differ.
         """
-        warnings = [str(warning) for warning in self.configuration.warnings]
+        found = self.configuration
+        warnings = [str(warning) for warning in found.warnings]
         return {
-            "settings": masked(_running(self._at_start, self.configuration.settings)),
-            "files": [str(file) for file in self.configuration.files],
-            "clients": {client_id: str(file) for client_id, file in self.configuration.sources.items()},
+            "settings": masked(_running(self._at_start, found.settings)),
+            "files": [str(file) for file in found.files],
+            "clients": {client_id: str(file) for client_id, file in found.sources.items()},
             "warnings": warnings + [f"needs a restart: {name}" for name in self._need_restart()],
             "problems": list(self.problems),
         }
@@ -96,7 +101,7 @@ class Reloader:
                 ((f"{each.file}:{each.line}" if each.line else str(each.file), each.where), each.message)
                 for each in error.problems
             ) from None
-        return self.effective()
+        return await in_thread(self.effective)
 
     async def watch(self) -> None:
         """Reload whenever a file changes, until cancelled."""
@@ -149,27 +154,52 @@ class Reloader:
     def _fingerprint(self) -> tuple[object, ...]:
         """Differs when the files do; what else changes in their folders is not worth a reload."""
         files = [_state(file) for file in sorted({*self.configuration.files, *self._broken})]
-        names = [sorted(os.listdir(folder)) for folder in self.configuration.folders if folder.is_dir()]
+        names = [
+            sorted(os.listdir(folder)) for folder in self.configuration.reading.folders if folder.is_dir()
+        ]
         return (*files, *names)
 
-    async def _read_again(self) -> Configuration:
+    async def _take_over(self) -> Configuration:
+        rereading = await self._read_again()
+        try:
+            with without_collections() if rereading.brings_much else nullcontext():
+                configuration = await in_thread(rereading.take)
+                left = await self._apply(configuration)
+                left += self.configuration.contents()
+                self.configuration = configuration
+        finally:
+            await in_thread(rereading.end)
+            del rereading  # it holds what is to go
+        await let_go(left)
+        return configuration
+
+    async def _read_again(self) -> Rereading:
         """Read the files; once more where only their problems say that changes of further ones count."""
         while True:
             self._read = self._fingerprint()
             try:
-                # Reading ten thousand rules takes seconds, in which requests go on being decided.
-                return await asyncio.to_thread(self.configuration.read_again)
+                return await self._begun()
             except ConfigurationError as error:
                 broken = frozenset(problem.file for problem in error.problems)
                 if broken <= self._broken.union(self.configuration.files):
                     raise
                 self._broken = broken
 
+    async def _begun(self) -> Rereading:
+        rereading = Rereading(self.configuration)
+        try:
+            # Reading ten thousand rules takes seconds, in which requests go on being decided.
+            await in_thread(rereading.begin)
+        except BaseException:
+            await in_thread(rereading.end)
+            raise
+        return rereading
+
     def _folders(self) -> Iterator[Path]:
         for file in self.configuration.files:
             yield file.parent
             yield file.resolve().parent
-        yield from self.configuration.folders
+        yield from self.configuration.reading.folders
 
     def _refused(self, error: ConfigurationError) -> None:
         self.problems = tuple(map(str, error.problems))

@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import Callable, Iterator
@@ -21,10 +20,9 @@ from time import monotonic
 
 from prometheus_client.multiprocess import mark_process_dead
 
-import sidecar
 from sidecar.composition import is_embedded
-from sidecar.infrastructure.child_process import dies_with_us
-from sidecar.infrastructure.config.loading import Configuration
+from sidecar.infrastructure.child_process import dies_with_us, python
+from sidecar.infrastructure.config.schema import Settings
 from sidecar.listening import check_free
 from sidecar.main import ports, set_by, store_url
 
@@ -40,12 +38,12 @@ _METRICS_PREFIX = "sidecar-metrics-"
 _log = logging.getLogger("sidecar.workers")
 
 
-async def supervise(configuration: Configuration, file: Path) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code.
+async def supervise(settings: Settings, file: Path) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. Clients are the workers' own business.
 
     Raises `CannotListen`, and `StoreCannotStart` for the embedded store.
     """
-    settings, stop = configuration.settings, set_by(signal.SIGTERM, signal.SIGINT)
+    stop = set_by(signal.SIGTERM, signal.SIGINT)
     for port in ports(settings):
         await check_free(port)
     with _metrics_folder() as folder:
@@ -92,7 +90,7 @@ class _Workers:
     """
 
     def __init__(self, file: Path, folder: Path, store: str | None, stopping: asyncio.Event) -> None:
-        self._command = [*_python(), "-m", "sidecar", "serve", "-c", str(file), "--worker"]
+        self._command = [*python(), "-m", "sidecar", "serve", "-c", str(file), "--worker"]
         self._command += ["--store", store] if store else []
         self._folder = folder
         self._running: dict[int, Process] = {}
@@ -159,12 +157,6 @@ async def _end(process: Process, waiting: "asyncio.Task[int]") -> None:
     if not waiting.done():
         _log.error("a worker does not end and is killed", extra={"pid": process.pid})
         process.kill()
-
-
-def _python() -> list[str]:
-    """Python, which is not to import what lies about in the working directory, unless that is us."""
-    here = Path(sidecar.__file__).parents[1]
-    return [sys.executable, *(["-P"] if here != Path.cwd() else [])]
 
 
 def _before_exec() -> Callable[[], None]:

@@ -4,9 +4,10 @@ Both are merged here into the one rule set in force, which is published whole.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from sidecar.application.known_clients import (
@@ -18,6 +19,8 @@ from sidecar.application.known_clients import (
     present,
     rule_of,
 )
+from sidecar.application.merged import Merged
+from sidecar.application.pieces import in_pieces, in_thread
 from sidecar.application.ports import AuditEntry, ControlState, ControlStore, StoredClient, StoreUnavailable
 from sidecar.domain.crowding import too_crowded
 from sidecar.domain.errors import InvalidValue
@@ -48,18 +51,30 @@ class ClientDirectory:
         self._publish = publish
         self._describe = describe
         self._now = now
-        self._files: Mapping[str, FileClient] = {}
-        self._policy = Policy()
-        self._state = ControlState()
+        self._known = Merged()
         self._rule_set = RuleSet()
-        self._read = False
-        self._reading = asyncio.Lock()
+        self._reading, self._building = asyncio.Lock(), asyncio.Lock()
         self._failure = (0.0, "")
 
     def use_files(self, files: Mapping[str, FileClient], policy: Policy) -> None:
-        """Take over what the configuration says now."""
-        self._files, self._policy = files, policy
-        self._take(self._built())
+        """Begin with what the configuration says."""
+        known = replace(self._known, files=files, policy=policy)
+        self._put_in_force(known, known.rule_set(self._rule_set))
+
+    async def take_over(
+        self, files: Mapping[str, FileClient], policy: Policy, also: Callable[[], None]
+    ) -> list[Iterator[object]]:
+        """As `use_files`, while requests are decided; `also` is called in the same step.
+
+        What it raises is raised, and nothing has changed then. Returns what was in force, to be let go of.
+        """
+        async with self._building:
+            known = replace(self._known, files=files, policy=policy)
+            rule_set = await self._built(known)
+            also()
+            left = [*self._rule_set.parts(), iter(self._known.files.values())]
+            self._put_in_force(known, rule_set)
+            return left
 
     async def refresh(self) -> None:
         """Take over what the store holds, if it is not what is known.
@@ -79,23 +94,25 @@ class ClientDirectory:
                 raise
 
     async def _read_store(self) -> None:
-        if self._read and await self._store.version() == self._state.version:
+        if self._known.complete and await self._store.version() == self._state.version:
             return
         state, known = await self._store.load(), self._state.clients
         # What cannot be read (a newer replica may have written it) is left as it was last understood.
         kept = {client_id: known[client_id] for client_id in state.unreadable.keys() & known.keys()}
-        self._state, self._read = replace(state, clients={**state.clients, **kept}), True
-        files, rule_set = None, self._rule_set
-        while files is not self._files:  # until no reload came in between
-            files = self._files
-            # Compiling thousands of rules takes longer than a decision may.
-            rule_set = await asyncio.to_thread(self._built)
-        self._take(rule_set)
+        async with self._building:
+            merged = replace(
+                self._known, state=replace(state, clients={**state.clients, **kept}), complete=True
+            )
+            self._put_in_force(merged, await self._built(merged))
+
+    @property
+    def _state(self) -> ControlState:
+        return self._known.state
 
     @property
     def enforcement(self) -> Enforcement:
         """The global one: the API's, else the file's."""
-        return self._state.enforcement or self._policy.enforcement
+        return self._known.enforcement
 
     @property
     def enforcement_is_set(self) -> bool:
@@ -106,13 +123,19 @@ class ClientDirectory:
         """Who changed what, the newest first."""
         return await self._store.audit(skip, limit)
 
+    @property
+    def ids(self) -> list[str]:
+        """Of all clients, in order."""
+        return self._known.ids
+
     def all(self) -> list[KnownClient]:
         """In the order of their ids."""
-        return [self.get(client_id) for client_id in sorted(self._files.keys() | self._state.clients.keys())]
+        known = self._known  # as of one moment: this may be asked for in a thread
+        return [present(known.find(client_id), client_id) for client_id in known.ids]
 
     def get(self, client_id: str) -> KnownClient:
-        found = self._find(client_id)
-        if found is None and not self._read:
+        found = self._known.find(client_id)
+        if found is None and not self._known.complete:
             raise StoreUnavailable("the store has not been read yet")
         return present(found, client_id)
 
@@ -145,7 +168,7 @@ class ClientDirectory:
             if client_id in self._state.unreadable:
                 return
             if present(known, client_id).source is Source.FILE:
-                file = self._files[client_id].file
+                file = self._known.files[client_id].file
                 raise Conflict(f"the client {client_id!r} is defined in {file}; delete it there")
 
         await self._edit(client_id, edit, etag, by, "client.delete", client_id)
@@ -232,7 +255,7 @@ class ClientDirectory:
         """
         while True:
             await self.refresh()
-            seen, known = self._state.version, self._find(client_id)
+            seen, known = self._state.version, self._known.find(client_id)
             old = self._state.unreadable.get(client_id) or self._state.clients.get(client_id)
             if etag is not None and (known is None or not (ANY in etag or known.etag in etag)):
                 raise ChangedMeanwhile(f"the client {client_id!r} is no longer what the request names")
@@ -245,15 +268,16 @@ class ClientDirectory:
             entry = self._entry(by, action, subject, known and known.client, new)
             if await self._store.replace_client(client_id, old, stored, entry):
                 await self.refresh()
-                return self._known(stored, client_id) if stored else None
+                return self._known.known(stored, client_id) if stored else None
             await self._look_again(seen, f"the client {client_id!r}")
 
     def _edited(self, client_id: str, edit: Edit, known: KnownClient | None) -> Client | None:
         new = edit(known)
         if new and (problem := too_crowded(new.rules)):
             raise InvalidValue([("rules", problem)])
-        coming = new or (self._files[client_id].client if client_id in self._files else None)
-        self._check_hosts(client_id, set(coming.hosts if coming else ()), known)
+        file = self._known.files.get(client_id)
+        coming = new or (file.client if file else None)
+        self._known.check_hosts(client_id, set(coming.hosts if coming else ()), known)
         return new
 
     async def _look_again(self, seen: str, what: str) -> None:
@@ -266,35 +290,10 @@ class ClientDirectory:
         described = [self._describe(it) if isinstance(it, Client) else it for it in (before, after)]
         return AuditEntry(self._now(), by, action, subject, *described)
 
-    def _find(self, client_id: str) -> KnownClient | None:
-        if stored := self._state.clients.get(client_id):
-            return self._known(stored, client_id)
-        file = self._files.get(client_id)
-        return KnownClient(file.client, file.loaded_at, Source.FILE) if file else None
+    async def _built(self, known: Merged) -> RuleSet:
+        # Compiling thousands of rules takes longer than a decision may.
+        return await in_thread(partial(known.rule_set, self._rule_set, in_pieces))
 
-    def _known(self, stored: StoredClient, client_id: str) -> KnownClient:
-        source = Source.OVERRIDE if client_id in self._files else Source.API
-        return KnownClient(stored.client, stored.created_at, source)
-
-    def _check_hosts(self, client_id: str, hosts: set[str], known: KnownClient | None) -> None:
-        """Hosts that this edit adds; what was shared before must not be in the way of other changes."""
-        added = hosts - set(known.client.hosts if known else ())
-        for other in self._in_force() if added else ():
-            if other.id != client_id and (shared := added & set(other.hosts)):
-                raise Conflict(f"the host {min(shared)!r} belongs to the client {other.id!r}")
-
-    def _in_force(self) -> list[Client]:
-        """Of two clients with one host the later has it: the API's before a file's."""
-        stored = self._state.clients
-        files = [found.client for client_id, found in self._files.items() if client_id not in stored]
-        return [*files, *(stored[client_id].client for client_id in sorted(stored))]
-
-    def _built(self) -> RuleSet:
-        policy = replace(self._policy, enforcement=self.enforcement)
-        return RuleSet(
-            self._in_force(), policy, self._state.resets, complete=self._read, before=self._rule_set
-        )
-
-    def _take(self, rule_set: RuleSet) -> None:
-        self._rule_set = rule_set
+    def _put_in_force(self, known: Merged, rule_set: RuleSet) -> None:
+        self._known, self._rule_set = known, rule_set
         self._publish(rule_set)

@@ -72,26 +72,27 @@ class _CompiledRule:
     #: Of whoever has no override.
     terms: Terms
     #: What stands for a refusal that is only watched: a check that never fits, and so is reported as refused.
-    would_refuse: Check
+    would_refuse: Check | None
 
     @classmethod
     def of(cls, client_id: str, rule: Rule, policy: Policy, *, shadow: bool, resets: int) -> "_CompiledRule":
         pattern = RoutePattern.parse(rule.route)
         methods = rule.methods
         reader = IdentifierReader(rule.identifier_type, dict(pattern.parameters), policy.identity)
+        shadow = shadow or rule.mode is Mode.SHADOW
         return cls(
             rule=rule,
             pattern=pattern,
             methods=methods,
             counts=rule.counts,
-            shadow=shadow or rule.mode is Mode.SHADOW,
+            shadow=shadow,
             on_missing=rule.on_missing or policy.on_missing,
             reader=reader,
             overrides={reader.parse(name): limit for name, limit in rule.overrides.items()},
             specificity=(pattern.specificity, methods is not None),
             resets=resets,
             terms=rule.terms(),
-            would_refuse=_never_fits(client_id, rule),
+            would_refuse=_never_fits(client_id, rule) if shadow else None,
         )
 
     def override(self, request: RequestMetadata, path: str | None) -> int | str | None:
@@ -116,6 +117,7 @@ class ClientRules:
     """The rules of one client, ready to be asked: `meet`, which can be remembered, and then `checks_for`."""
 
     def __init__(self, client: Client, policy: Policy, resets: Mapping[str, int]) -> None:
+        """`resets` names the rules whose counters were reset, and how often."""
         self.client = client
         self.resets = resets
         self._policy = policy
@@ -126,7 +128,7 @@ class ClientRules:
         self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
         shadow = enforcement is Enforcement.SHADOW
         self._index = RouteIndex(
-            _CompiledRule.of(client.id, rule, policy, shadow=shadow, resets=resets[rule.id])
+            _CompiledRule.of(client.id, rule, policy, shadow=shadow, resets=resets.get(rule.id, 0))
             for rule in client.rules
         )
 
@@ -254,7 +256,7 @@ class ClientRules:
         )
 
     def _refused(self, compiled: _CompiledRule, reason: Reason) -> Decision | Check:
-        if compiled.shadow:
+        if compiled.would_refuse is not None:
             return compiled.would_refuse
         return Decision(False, reason, self.client.id, compiled.rule.id)
 

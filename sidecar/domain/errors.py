@@ -1,6 +1,8 @@
 """The one way in which the domain refuses a value: every problem at once, each with its field."""
 
 from collections.abc import Iterable
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
 
@@ -25,13 +27,20 @@ def out_of_bounds(value: Any) -> Iterable[tuple[str, str]]:
 
     The bounds stand once, in the field: this check, the YAML check and the JSON Schema read them there.
     """
-    for name, field in value.__dataclass_fields__.items():
-        number = getattr(value, name)
-        if number is None or not (bounds := field.metadata.keys() & {"ge", "le"}):
+    kind: Any = type(value)
+    for name, least, most in _bounds(kind):
+        if (number := getattr(value, name)) is None:
             continue
         if isinstance(number, bool) or not isinstance(number, int):
             yield name, f"expected an integer, got {number!r}"
-        elif "ge" in bounds and number < field.metadata["ge"]:
-            yield name, f"expected at least {field.metadata['ge']}, got {number}"
-        elif "le" in bounds and number > field.metadata["le"]:
-            yield name, f"expected at most {field.metadata['le']}, got {number}"
+        elif least is not None and number < least:
+            yield name, f"expected at least {least}, got {number}"
+        elif most is not None and number > most:
+            yield name, f"expected at most {most}, got {number}"
+
+
+@cache
+def _bounds(kind: type[Any]) -> tuple[tuple[str, int | None, int | None], ...]:
+    """Of each field that has any: its name, the least and the most."""
+    found = ((f.name, f.metadata.get("ge"), f.metadata.get("le")) for f in fields(kind))
+    return tuple(each for each in found if each[1:] != (None, None))

@@ -7,6 +7,7 @@ target is brought to one form before anything is matched, and patterns are writt
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from urllib.parse import quote
 
 # Already canonical but for a trailing slash: segments of plain characters, none of them "." or "..".
@@ -92,6 +93,7 @@ class RoutePattern:
     parameters: tuple[tuple[str, int], ...] = ()
 
     @classmethod
+    @lru_cache(maxsize=256)  # read again for each look at a rule; and many clients have the same ones
     def parse(cls, route: str) -> "RoutePattern":
         """Read a route; raises `ValueError` saying what is wrong with it."""
         if route == "*":

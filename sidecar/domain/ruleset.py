@@ -17,11 +17,11 @@ from sidecar.domain.rule import Client, Rule
 
 __all__ = ["ALL_RULES", "MAX_CHECKS", "Explanation", "FoundBy", "Policy", "RuleSet", "RuleTrace"]
 
-
 MAX_HOST = 255  # "*." and a name of 253 characters
 #: What is remembered of methods and paths: so many, and none that is longer. Callers ask for the same few
 #: again and again; a hostile one, who never asks twice for the same, takes no more memory than this.
 _MET, _MET_LENGTH = 4096, 255
+_NO_RESETS: Mapping[str, int] = {}
 
 
 class FoundBy(StrEnum):
@@ -62,6 +62,8 @@ class RuleSet:
         #: Whether these are all clients; until the store was first read there may be more.
         self.complete = complete
         self._resets = resets or {}
+        if before and before.policy != self.policy:
+            before = None
         self._clients = {client.id: self._compiled(client, before) for client in clients}
         self._hosts = {host: rules for rules in self._clients.values() for host in rules.client.hosts}
         self._wildcards = any(host.startswith("*.") for host in self._hosts)
@@ -69,11 +71,19 @@ class RuleSet:
         self._met = lru_cache(maxsize=_MET)(ClientRules.meet)
 
     def _compiled(self, client: Client, before: "RuleSet | None") -> ClientRules:
-        resets = {rule.id: resets_of(self._resets, client.id, rule.id) for rule in client.rules}
-        found = before._clients.get(client.id) if before and before.policy == self.policy else None
+        resets = self._resets_of(client) if self._resets else _NO_RESETS
+        found = before._clients.get(client.id) if before else None
         if found and found.resets == resets and (found.client is client or found.client == client):
             return found
         return ClientRules(client, self.policy, resets)
+
+    def _resets_of(self, client: Client) -> Mapping[str, int]:
+        found = ((rule.id, self.resets(client.id, rule.id)) for rule in client.rules)
+        return {rule_id: times for rule_id, times in found if times}
+
+    def parts(self) -> list[Iterator[object]]:
+        """What is in it, one by one."""
+        return [iter(self._clients.values()), iter(self._hosts.values())]
 
     def client(self, client_id: str) -> Client | None:
         found = self._clients.get(client_id)

@@ -7,9 +7,16 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable
+from pathlib import Path
 
 #: Seconds a program may take to end by itself before it is killed.
 STOP_SECONDS = 5.0
+
+
+def python() -> list[str]:
+    """Python, which is not to import what lies about in the working directory, unless that is us."""
+    here = Path(__file__).parents[2]
+    return [sys.executable, *(["-P"] if here != Path.cwd() else [])]
 
 
 def dies_with_us() -> Callable[[], None] | None:

@@ -1,5 +1,6 @@
 """Files that `clients_from` names come, change and go while the sidecar serves."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.infrastructure.config.rereading import SMALL_BYTES
 from tests.edited_files import SECONDS, EditedSidecar, as_file, renamed_over, swapped
 from tests.parts import StoreServer, until
 from tests.replicas import limit_of
@@ -191,3 +193,20 @@ async def test_a_swap_of_kubernetes_brings_changes_and_removes_files(
         swapped(mounted, "..4", {"a.yaml": team("a", "many"), "b.yaml": team("b", 23)})
         await sidecar.refuses(1)
         await in_force(sidecar, a=12, b=22, c=30)
+
+
+async def test_a_file_of_many_clients_is_taken_over_as_any_other(
+    sidecar: EditedSidecar, folder: Path
+) -> None:
+    """Though another process reads it: what is wrong has its place, and the last good one stays."""
+    teams = [json.loads(team(f"t{number}", 10))["clients"][0] for number in range(1000)]
+    text = "".join(["clients:\n", *(f"- {json.dumps(each)}\n" for each in teams)])
+    assert len(text) > SMALL_BYTES
+    for limit in (20, 30):
+        changed = text.replace('"limit": 10', f'"limit": {limit}')
+        renamed_over(folder / "many.yaml", changed)
+        await in_force(sidecar, a=10, t0=limit, t999=limit)
+    renamed_over(folder / "many.yaml", changed.replace('"id": "t999"', '"id": "a"'))
+    await sidecar.refuses(1)
+    assert f"{folder}/many.yaml:1001: clients.999.id: the client 'a'" in sidecar.refusals()[0][0]
+    await in_force(sidecar, a=10, t0=30, t999=30)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import importlib.util
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -39,8 +40,10 @@ def test_what_fails_in_it_is_raised_and_the_loop_closed() -> None:
 @pytest.fixture
 def collector() -> Iterator[None]:
     """As it was, afterwards."""
-    before = gc.get_threshold()
+    before, switching = gc.get_threshold(), sys.getswitchinterval()
+    gc.collect()
     yield
+    sys.setswitchinterval(switching)
     gc.set_threshold(*before)
     gc.unfreeze()
 
@@ -54,3 +57,21 @@ def test_what_is_there_when_serving_begins_is_not_looked_at_again(collector: Non
     circle.append(circle)
     del circle
     assert gc.collect() > 0
+
+
+def test_the_loop_does_not_wait_long_for_threads(collector: None) -> None:
+    event_loop.settle()
+    assert sys.getswitchinterval() <= 0.001
+
+
+def test_what_is_made_without_collections_is_not_looked_at_later(collector: None) -> None:
+    """Where it failed, nothing stays that a collection could free."""
+    before = gc.get_freeze_count()
+    with pytest.raises(LookupError), event_loop.without_collections():
+        raise LookupError
+    assert gc.get_freeze_count() == before
+    with event_loop.without_collections():
+        assert not gc.isenabled()
+        made = [[] for _ in range(1000)]  # type: ignore[var-annotated]
+    assert gc.get_freeze_count() >= before + len(made)
+    assert gc.isenabled()

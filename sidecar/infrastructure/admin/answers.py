@@ -2,24 +2,33 @@
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from sidecar.application.known_clients import ChangedMeanwhile, Conflict, NotFound
+from sidecar.application.pieces import in_pieces, in_thread
 from sidecar.application.ports import StoreUnavailable
 from sidecar.application.searching import TooManySearches
 from sidecar.domain.errors import InvalidValue
 from sidecar.infrastructure.problem import CONTENT_TYPE, invalid_fields, problem
 from sidecar.infrastructure.validation import Malformed, Rejected
 
+_ENCODER = json.JSONEncoder()
 _log = logging.getLogger("sidecar.admin")
 
 
 def json_answer(status: int, body: Any, **headers: str) -> web.Response:
     headers["Content-Type"] = "application/json"
     return web.Response(status=status, body=json.dumps(body).encode(), headers=headers)
+
+
+async def long_answer(status: int, make: Callable[[], Any]) -> web.Response:
+    """In a thread, and in pieces: of thousands of clients, and decisions are to go on."""
+    body = await in_thread(lambda: "".join(in_pieces(_ENCODER.iterencode(make()))).encode())
+    return web.Response(status=status, body=body, headers={"Content-Type": "application/json"})
 
 
 def problem_answer(status: int, detail: str, **headers: str) -> web.Response:

@@ -27,9 +27,10 @@ class ClientRoutes:
         self._directory = directory
 
     async def list_clients(self, request: web.Request) -> web.Response:
-        known = self._directory.all()
-        page, following = _page(request, [one.client.id for one in known], known)
-        return json_answer(200, {"clients": [_client(one) for one in page], "next": following})
+        ids = self._directory.ids
+        page, following = _page(request, ids, ids)
+        shown = [_client(self._directory.get(client_id)) for client_id in page]
+        return json_answer(200, {"clients": shown, "next": following})
 
     async def create_client(self, request: web.Request) -> web.Response:
         client = await _thorough(_read_client, json_object(await request.read()))

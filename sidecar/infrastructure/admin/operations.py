@@ -11,7 +11,7 @@ from sidecar.application.clients import ClientDirectory
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.rule import Enforcement
 from sidecar.infrastructure.admin.access import BY
-from sidecar.infrastructure.admin.answers import integer_query, json_answer, json_object
+from sidecar.infrastructure.admin.answers import integer_query, json_answer, json_object, long_answer
 from sidecar.infrastructure.validation import Rejected
 
 _log = logging.getLogger("sidecar.admin")
@@ -51,7 +51,7 @@ class OperationRoutes:
         return web.Response(status=204)
 
     async def read_configuration(self, request: web.Request) -> web.Response:
-        return json_answer(200, self._effective(self._configuration()))
+        return await long_answer(200, lambda: self._effective(self._configuration()))
 
     async def reload(self, request: web.Request) -> web.Response:
         try:
@@ -60,7 +60,7 @@ class OperationRoutes:
             await self._note_reload(request, f"refused: {_counted(len(error.located), 'problem')}")
             raise
         await self._note_reload(request, f"taken over: {_counted(len(reloaded['files']), 'file')}")
-        return json_answer(200, self._effective(reloaded))
+        return await long_answer(200, lambda: self._effective(reloaded))
 
     async def read_audit(self, request: web.Request) -> web.Response:
         skip, limit = (

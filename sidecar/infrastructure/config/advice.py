@@ -1,7 +1,7 @@
 """What can be loaded, and is yet hardly what was meant."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sidecar.domain.address import canonical_network
@@ -18,43 +18,27 @@ from sidecar.infrastructure.explanation import did_you_mean
 _ENCODED_SLASH = re.compile(r"%2F|%5C|\\")
 
 
-def warnings(settings: Settings, main: Document, placed: Sequence[Placed]) -> Iterator[Problem]:
-    """Warnings about a configuration without errors."""
+def of_settings(settings: Settings, main: Document, clients: Sequence[Client]) -> Iterator[Problem]:
+    """Warnings about settings without errors; of the clients they depend only where `proxy` is not served."""
     if settings.enforcement is Enforcement.OFF:
         yield main.problem(("enforcement",), "is off: no request is limited")
-    yield from of_ports(settings, main, [one.client for one in placed if one.client])
-    yield from _hosts_alone(settings, placed)
-    yield from _undefined_default(settings, main, placed)
-    for one in placed:
-        if one.client:
-            yield from _of_client(one, one.client, settings)
+    yield from of_ports(settings, main, clients)
 
 
-def _hosts_alone(settings: Settings, placed: Sequence[Placed]) -> Iterator[Problem]:
-    user = next((one for one in placed if one.client and one.client.hosts), None)
-    if user and settings.default_client is None:
-        yield user.problem(
-            "hosts", message="without a default_client, requests for other hosts are not limited"
-        )
+def undefined_default(settings: Settings, main: Document, ids: Iterable[str]) -> Problem:
+    """Of a default client that no file defines. No error: the API may have made it, or be about to.
 
-
-def _undefined_default(settings: Settings, main: Document, placed: Sequence[Placed]) -> Iterator[Problem]:
-    """No error: the API may have made that client, or be about to."""
-    name, where = settings.default_client, "default_client"
-    if name is None or any(one.id == name for one in placed):
-        return
-    named, alike = repr(name), did_you_mean(name, _written_ids(placed))
+    `ids` may be repeated.
+    """
+    name, where = settings.default_client or "", "default_client"
+    named, alike = repr(name), did_you_mean(name, ids)
     if origin := main.origins.get((where,)):  # what comes from outside is not repeated
         named, alike = origin.reference, ""
     message = f"no file defines {named}: until the API makes it, the requests that it is for are not limited"
-    yield Problem(main.path, main.line((where,)), where, message + alike)
+    return Problem(main.path, main.line((where,)), where, message + alike)
 
 
-def _written_ids(placed: Sequence[Placed]) -> list[str]:
-    return [one.id for one in placed if one.id and (*one.location, "id") not in one.document.origins]
-
-
-def _of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Problem]:
+def of_client(one: Placed, client: Client, settings: Settings) -> Iterator[Problem]:
     if client.enforcement is Enforcement.OFF:
         yield one.problem("enforcement", message="is off: no request of this client is limited")
     yield from _everyone_exempt(one, client)

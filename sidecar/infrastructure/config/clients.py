@@ -29,6 +29,11 @@ class Placed:
         return ("clients", self.index)
 
     @property
+    def has_foreign_id(self) -> bool:
+        """From a variable or a file."""
+        return (*self.location, "id") in self.document.origins
+
+    @property
     def place(self) -> str:
         line = self.document.line(self.location)
         return f"{self.document.path}:{line}" if line else str(self.document.path)
@@ -55,6 +60,11 @@ def conflicts(placed: Sequence[Placed]) -> Iterator[Problem]:
     """What is wrong between clients, and between the rules of one."""
     yield from _same_ids(placed)
     yield from _same_hosts(placed)
+    yield from crowded(placed)
+
+
+def crowded(placed: Sequence[Placed]) -> Iterator[Problem]:
+    """Rules of one client that are too many for one request."""
     for one in placed:
         if one.client and (message := too_crowded(one.client.rules)):
             yield one.problem("rules", message=message)

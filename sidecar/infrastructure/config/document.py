@@ -24,8 +24,8 @@ class Document:
     #: Places whose problem has been told, so that nothing that follows from it is told as well.
     broken: frozenset[Location] = frozenset()
     problems: tuple[Problem, ...] = ()
-    #: Files whose content was taken over.
-    files: tuple[Path, ...] = ()
+    #: Every file whose content was taken over, its own first → digest of what was in it.
+    read: Mapping[Path, bytes] = field(default_factory=dict)
 
     def line(self, location: Location) -> int | None:
         """The line of a place, or of the nearest that is around it."""

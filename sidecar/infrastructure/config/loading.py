@@ -3,33 +3,33 @@
 The environment comes in as an argument: the same files and the same environment give the same result.
 """
 
-import glob
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from sidecar.domain.rule import Client
-from sidecar.infrastructure.config.advice import warnings
-from sidecar.infrastructure.config.clients import Placed, conflicts, read_clients
+from sidecar.infrastructure.config.advice import of_settings, undefined_default
+from sidecar.infrastructure.config.clients import Placed, conflicts, crowded, read_clients
 from sidecar.infrastructure.config.document import Document
-from sidecar.infrastructure.config.problems import ConfigurationError, Problem
+from sidecar.infrastructure.config.main_file import client_files, client_folders, read_main, settings_of
+from sidecar.infrastructure.config.parts import Part, are_apart, part_of
+from sidecar.infrastructure.config.problems import ConfigurationError, Problem, by_line
 from sidecar.infrastructure.config.schema import Settings
-from sidecar.infrastructure.config.substitution import Origin
 from sidecar.infrastructure.config.yaml_source import read_document
-from sidecar.infrastructure.validation import NO_TEXT, Malformed, Rejected, reader
 
-_read_settings = reader(Settings)
-#: What the environment says where the file does not.
-_FROM_ENVIRONMENT: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("store", "url"), "REDIS_URL"),
-    (("log_level",), "LOG_LEVEL"),
-    (("app_env",), "APP_ENV"),
-)
-_CERTIFICATES = ("authz_tls", "admin_tls")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What was read, without errors: settings without clients, and each file's part, the main one first."""
+
+    settings: Settings
+    #: Warnings about the settings.
+    notes: tuple[Problem, ...]
+    parts: tuple[Part, ...]
+    #: Where `clients_from` looks: a file that is put there may be a further one.
+    folders: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,133 +44,127 @@ class Configuration:
     warnings: tuple[Problem, ...]
     #: Every file that was read, those named by `${file:…}` too: what has to be watched.
     files: tuple[Path, ...]
-    #: Where `clients_from` looks: a file that is put there may be a further one.
-    folders: tuple[Path, ...]
-    #: The same files, as they are by then; raises as `load` does.
-    read_again: "Callable[[], Configuration]" = field(repr=False, compare=False)
+    #: What it was made of.
+    reading: Reading = field(repr=False, compare=False)
+    #: What it was read from.
+    path: Path
+    environ: Mapping[str, str] = field(repr=False, compare=False)
+
+    def contents(self) -> list[Iterator[object]]:
+        """What is in it, one by one."""
+        owners = (iter(part.owners) for part in self.reading.parts)
+        return [iter(self.clients), iter(self.sources.values()), iter(self.warnings), *owners]
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Configuration:
-    """Read the file and those it names; raises `ConfigurationError` with the problems of all of them."""
-    main = _with_environment(read_document(path, environ), environ)
-    settings, problems = _settings(main)
-    documents = [main, *_client_files(main, environ)]
-    problems += [problem for document in documents for problem in document.problems]
-    problems += [problem for document in documents[1:] for problem in _other_keys(document)]
-    placed: list[Placed] = []
-    for document in documents:
-        found = read_clients(document)
-        placed += found[0]
-        problems += found[1]
-    problems += conflicts(placed)
-    if problems or settings is None:
-        raise ConfigurationError(_in_order(problems, documents))
-    return _configuration(settings, documents, placed, partial(load, path, dict(environ)))
+def load(path: Path, environ: Mapping[str, str], before: Reading | None = None) -> Configuration:
+    """Read the file and those it names; raises `ConfigurationError` with the problems of all of them.
+
+    Of what was read `before` from the same place, files that are the same are not read again.
+    """
+    return configuration(read(path, environ, before), path, environ, before)
 
 
-def _configuration(
-    settings: Settings,
-    documents: Sequence[Document],
-    placed: Sequence[Placed],
-    read_again: Callable[[], Configuration],
+def read(path: Path, environ: Mapping[str, str], before: Reading | None = None) -> Reading:
+    """As `load`; of files that are the same, their parts stand as they are in `before`, outlines too."""
+    return _read_by_parts(path, environ, before) or _read_whole(path, environ)
+
+
+def configuration(
+    reading: Reading, path: Path, environ: Mapping[str, str], before: Reading | None = None
 ) -> Configuration:
-    main = documents[0]
-    own = tuple(one.client for one in placed if one.client and one.document is main)
+    known = {part.path: part for part in before.parts} if before else {}
+    parts = tuple(part.with_known(known.get(part.path)) for part in reading.parts)
+    sources: dict[str, Path] = {}
+    for part in parts:
+        sources.update(dict.fromkeys((client.id for client in part.clients), part.path))
     return Configuration(
-        settings=settings.model_copy(update={"clients": own}),
-        clients=tuple(one.client for one in placed if one.client),
-        sources=MappingProxyType({one.client.id: one.document.path for one in placed if one.client}),
-        warnings=tuple(_in_order(warnings(settings, main, placed), documents)),
-        files=tuple(
-            dict.fromkeys(file for document in documents for file in (document.path, *document.files))
-        ),
-        folders=tuple(dict.fromkeys(_folders(main))),
-        read_again=read_again,
+        settings=reading.settings.model_copy(update={"clients": parts[0].clients}),
+        clients=tuple(chain.from_iterable(part.clients for part in parts)),
+        sources=MappingProxyType(sources),
+        warnings=tuple(_warnings(reading.notes, parts)),
+        files=tuple(dict.fromkeys(chain.from_iterable(part.read for part in parts))),
+        reading=replace(reading, parts=parts),
+        path=path,
+        environ=dict(environ),
     )
 
 
-def _with_environment(main: Document, environ: Mapping[str, str]) -> Document:
-    """The document with what the environment gives for keys that are left out; empty is not set."""
-    if not isinstance(main.value, dict):
-        return main
-    value, lines, origins = dict(main.value), dict(main.lines), dict(main.origins)
-    for location, name in _FROM_ENVIRONMENT:
-        holder: Any = value
-        for key in location[:-1]:
-            holder[key] = dict(held) if isinstance(held := holder.get(key, {}), dict) else held
-            holder = holder[key]
-        if isinstance(holder, dict) and location[-1] not in holder and (text := environ.get(name)):
-            holder[location[-1]] = text
-            lines[location] = None
-            origins[location] = Origin(text, f"${{{name}}}", ((text, f"${{{name}}}"),))
-    return replace(main, value=value, lines=lines, origins=origins)
+def _warnings(notes: Sequence[Problem], parts: Sequence[Part]) -> Iterator[Problem]:
+    alone = next(filter(None, (part.hosts_alone for part in parts)), None)
+    told = [*notes, *([alone] if alone else [])]
+    for part in parts:
+        own = [problem for problem in told if problem.file == part.path]
+        yield from by_line([*own, *part.warnings]) if own else part.warnings
 
 
-def _settings(main: Document) -> tuple[Settings | None, list[Problem]]:
-    """The settings without clients, which are read one by one."""
-    if not isinstance(main.value, dict):
-        return None, []
-    if problem := _emptied_secret(main):
-        return None, [problem]
-    try:
-        value = main.value | {"clients": []}
-        return _read_settings(json.dumps(_with_folder(value, main.path.parent))), []
-    except Rejected as error:
-        return None, main.found(error.located)
-    except Malformed:
-        return None, [main.problem((), NO_TEXT)]
+def _read_by_parts(path: Path, environ: Mapping[str, str], before: Reading | None) -> Reading | None:
+    """One file after the other; `None` where all have to be looked at together, to tell what is wrong.
+
+    The main file is read in any case: what its settings name may have changed.
+    """
+    main = read_main(path, environ)
+    settings, problems = settings_of(main)
+    if settings is None or problems:
+        return None
+    same = before and before.settings == settings and "proxy" in settings.listen.apis
+    known = {part.path: part for part in before.parts} if before and same else {}
+    parts = [_part(main, settings)]
+    for file in client_files(path, settings.clients_from):
+        part = known.get(file)
+        if part is None or not part.is_unchanged():
+            part = _part_of_file(file, environ, settings)
+        parts.append(part)
+    found = tuple(filter(None, parts))
+    return _reading(settings, main, found) if len(found) == len(parts) and are_apart(found) else None
 
 
-def _with_folder(value: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Files of certificates are named as all others: relative to the folder of the configuration."""
-    if not isinstance(listen := value.get("listen"), dict):
-        return value
-    placed = {name: listen[name] for name in _CERTIFICATES if isinstance(listen.get(name), dict)}
-    for name, files in placed.items():
-        placed[name] = {
-            key: str(folder / file) if file and isinstance(file, str) else file for key, file in files.items()
-        }
-    return value | {"listen": listen | placed}
+def _part_of_file(file: Path, environ: Mapping[str, str], settings: Settings) -> Part | None:
+    document = read_document(file, environ)
+    return None if _other_keys(document) else _part(document, settings)
 
 
-def _emptied_secret(main: Document) -> Problem | None:
-    """An empty variable must not open the port, as a `null` that somebody wrote does."""
-    where = ("listen", "secret")
-    listen, origin = main.value.get("listen"), main.origins.get(where)
-    if origin and not origin.text and isinstance(listen, dict) and listen.get("secret") is None:
-        return main.problem(where, "is empty; without the key nobody is asked for a secret")
-    return None
+def _part(document: Document, settings: Settings) -> Part | None:
+    """Nothing where anything is wrong with it."""
+    placed, problems = read_clients(document)
+    if problems or document.problems or any(crowded(placed)):
+        return None
+    return part_of(document, placed, settings)
 
 
-def _patterns(main: Document) -> list[str]:
+def _reading(settings: Settings, main: Document, parts: tuple[Part, ...]) -> Reading:
+    # Where `proxy` is served, these notes need no clients, and parts may be outlines.
+    notes = list(of_settings(settings, main, [client for part in parts for client in part.clients]))
+    default = settings.default_client
+    if default is not None and not any(part.defines(default) for part in parts):
+        written = chain.from_iterable(part.written_ids for part in parts)
+        notes.append(undefined_default(settings, main, written))
+    return Reading(
+        settings=settings,
+        notes=tuple(notes),
+        parts=parts,
+        folders=client_folders(main.path, settings.clients_from),
+    )
+
+
+def _read_whole(path: Path, environ: Mapping[str, str]) -> Reading:
+    """All files at once; raises `ConfigurationError` with all that is wrong with them."""
+    main = read_main(path, environ)
+    settings, problems = settings_of(main)
     named = main.value.get("clients_from") if isinstance(main.value, dict) else None
-    patterns = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-    return [pattern for pattern in patterns if isinstance(pattern, str)]
-
-
-def _folders(main: Document) -> Iterator[Path]:
-    for pattern in _patterns(main):
-        plain = pattern
-        while glob.has_magic(plain):
-            plain = str(Path(plain).parent)
-            yield from _matching(main.path.parent, plain)
-        yield main.path.parent / plain if plain != pattern else (main.path.parent / plain).parent
-
-
-def _client_files(main: Document, environ: Mapping[str, str]) -> Iterator[Document]:
-    seen = {main.path.resolve()}
-    for pattern in _patterns(main):
-        for path in _matching(main.path.parent, pattern):
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
-                yield read_document(path, environ)
-
-
-def _matching(folder: Path, pattern: str) -> list[Path]:
-    """Files of a pattern, sorted. A plain name is a file that has to be there."""
-    if not glob.has_magic(pattern):
-        return [folder / pattern] if pattern else []
-    return [folder / name for name in sorted(glob.glob(pattern, root_dir=folder, recursive=True))]
+    documents = [main, *(read_document(file, environ) for file in client_files(path, named))]
+    problems += [problem for document in documents for problem in document.problems]
+    problems += [problem for document in documents[1:] for problem in _other_keys(document)]
+    placed: list[list[Placed]] = []
+    for document in documents:
+        found = read_clients(document)
+        placed.append(found[0])
+        problems += found[1]
+    everyone = list(chain.from_iterable(placed))
+    problems += conflicts(everyone)
+    if problems or settings is None:
+        raise ConfigurationError(_in_order(problems, documents))
+    parts = tuple(part_of(*each, settings) for each in zip(documents, placed, strict=True))
+    return _reading(settings, main, parts)
 
 
 def _other_keys(document: Document) -> list[Problem]:

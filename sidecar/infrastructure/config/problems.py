@@ -19,6 +19,11 @@ class Problem:
         return ": ".join(filter(None, (place, self.where, self.message)))
 
 
+def by_line(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Problems of one file; each once."""
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
+
+
 class ConfigurationError(ValueError):
     """The configuration cannot be used; `problems` are all of its errors, over all files."""
 

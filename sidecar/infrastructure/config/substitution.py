@@ -4,6 +4,7 @@ What comes from outside may be a secret, so each text remembers what must not be
 """
 
 import errno
+import hashlib
 import re
 import stat
 from collections.abc import Mapping
@@ -47,6 +48,11 @@ def read_text(path: Path) -> str:
         raise Unreadable(f"is not UTF-8: byte {error.start + 1} cannot be read") from error
 
 
+def digest(text: str) -> bytes:
+    """The same for the same text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
 def _check_regular(path: Path) -> None:
     """Before it is opened: opening a FIFO waits for someone who writes, reading a device need not end."""
     mode = path.stat().st_mode
@@ -55,12 +61,13 @@ def _check_regular(path: Path) -> None:
 
 
 class Substitution:
-    """Fills in what scalars refer to; `files` collects the files that were asked for."""
+    """Fills in what scalars refer to; `read` collects the files that were asked for."""
 
     def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
         self._environ = environ
         self._folder = folder
-        self.files: list[Path] = []
+        #: File → digest of what was in it.
+        self.read: dict[Path, bytes] = {}
 
     def fill(self, text: str) -> Origin:
         """The text with every reference replaced; raises `Unreadable` saying which one cannot be."""
@@ -99,9 +106,11 @@ class Substitution:
 
     def _file(self, name: str) -> str:
         path = self._folder / name
-        self.files.append(path)
         try:
             text = read_text(path)
         except Unreadable as error:
             raise Unreadable(f"the file {name} {error}") from error
+        found = digest(text)
+        if self.read.setdefault(path, found) != found:
+            self.read[path] = b""  # written to meanwhile: whatever is in it later, it is something else
         return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")

@@ -17,7 +17,7 @@ import yaml
 
 from sidecar.infrastructure.config.document import Document
 from sidecar.infrastructure.config.problems import Problem
-from sidecar.infrastructure.config.substitution import Origin, Substitution, Unreadable, read_text
+from sidecar.infrastructure.config.substitution import Origin, Substitution, Unreadable, digest, read_text
 from sidecar.infrastructure.explanation import Location, is_secret
 
 MAX_NODES = 1_000_000
@@ -69,7 +69,7 @@ def read_document(path: Path, environ: Mapping[str, str] | None) -> Document:
         message = f"expected a mapping at the top level, got {_kind(root)}"
         return Document(path=path, problems=(Problem(path, line, "", message),))
     substitution = None if environ is None else Substitution(environ, path.parent)
-    return _Builder(path, substitution).document(root)
+    return _Builder(path, substitution).document(root, {path: digest(text)})
 
 
 def plain_value(text: str) -> Any:
@@ -140,7 +140,7 @@ class _Builder:
         self._told: list[tuple[Location, int, str]] = []
         self._broken: set[Location] = set()
 
-    def document(self, root: yaml.MappingNode) -> Document:
+    def document(self, root: yaml.MappingNode, read: Mapping[Path, bytes]) -> Document:
         value = None
         try:
             value = self._value(root, ())
@@ -152,7 +152,7 @@ class _Builder:
             lines=self._lines,
             origins=self._origins,
             broken=frozenset(self._broken),
-            files=tuple(self._substitution.files) if self._substitution else (),
+            read={**read, **(self._substitution.read if self._substitution else {})},
         )
         told = (replace(document.problem(place, text), line=line) for place, line, text in self._told)
         return replace(document, problems=tuple(told))
