@@ -36,6 +36,8 @@ _OPTIONS: dict[str, Any] = {
 _END_OF_HEAD = b"\r\n\r\n"
 #: The parsers bound each line and their number, which together would be 64 MB for each connection.
 MAX_HEAD_BYTES = 256 * 1024
+#: What an idle connection may hold of its last request.
+_SMALL = 4096
 
 
 def request_parser(protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> "PatientParser":
@@ -62,6 +64,13 @@ def loses_what_follows(parsed: tuple[Any, Any], data: bytes) -> bool:
 
 def _is_one_head(data: bytes) -> bool:
     return data.endswith(_END_OF_HEAD) and data.count(_END_OF_HEAD) == 1
+
+
+def _remembered(data: bytes) -> bytes | None:
+    """What tells later whether it was one head; of a large one that is found out now, not to be held."""
+    if len(data) <= _SMALL:
+        return data
+    return _END_OF_HEAD if _is_one_head(data) else None
 
 
 class PatientParser:
@@ -103,17 +112,19 @@ class PatientParser:
         """With several in the data, or unread, the parser may have kept some of it for later."""
         self._body = body = messages[-1][1]
         alone = body is EMPTY_PAYLOAD and not self._unread and len(messages) == 1
-        self._before = data if alone else None
+        self._before = _remembered(data) if alone else None
         self._unread += len(messages)
         self._head_bytes = 0
         if self._begun:
             self._begun = []
 
     def _goes_on(self, data: bytes) -> None:
+        # A whole head that is no request is kept back behind many others; else it is empty lines, which the
+        # parser drops, and of which there may be any number.
+        kept_back = self._before is None and self._unread and _END_OF_HEAD in data
         if self._before is not None:
             self._begun.append(data)
-        # What has the end of a head in it is no head that never ends, but kept back behind other requests.
-        if self._body.is_eof() and _END_OF_HEAD not in data:
+        if self._body.is_eof() and not kept_back:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 raise BadHttpMessage("the head is too long")

@@ -147,6 +147,15 @@ def test_while_requests_wait_nothing_is_known_about_what_comes() -> None:
     assert patient.fed == []
 
 
+def test_a_large_head_is_followed_by_an_odd_request_as_a_small_one_is() -> None:
+    """Though it is not held until then."""
+    fast, patient = Parser([WITHOUT_BODY], REFUSED), Parser([WITHOUT_BODY])
+    both = parser(fast, patient)
+    both.feed_data(b"GET / HTTP/1.1\r\nX: " + b"x" * 60_000 + b"\r\n\r\n")
+    both.message_consumed()
+    assert both.feed_data(ODD)[0] == [WITHOUT_BODY]
+
+
 def test_a_head_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
     """Each of its lines may be long, and there may be many: together they may not."""
     both = parser(Parser(*[[]] * 5), Parser())
@@ -163,8 +172,17 @@ def test_a_body_may_be_longer_than_a_head() -> None:
         both.feed_data(b"x" * MAX_HEAD_BYTES)
 
 
+def test_empty_lines_before_a_request_are_a_head_that_never_ends() -> None:
+    """The parser drops them, and would drop any number: they are not kept for ever."""
+    both = parser(Parser(*[[]] * 5), Parser())
+    for _ in range(4):
+        both.feed_data(b"\r\n\r\n" * (MAX_HEAD_BYTES // 16))
+    with pytest.raises(BadHttpMessage):
+        both.feed_data(b"\r\n\r\n")
+
+
 def test_whole_requests_that_wait_behind_others_are_no_long_head() -> None:
     """The parser keeps them back, as many as have come."""
-    both = parser(Parser([WITHOUT_BODY], []), Parser())
-    both.feed_data(HEAD)
+    both = parser(Parser([WITHOUT_BODY, WITHOUT_BODY], []), Parser())
+    both.feed_data(HEAD + HEAD)
     assert both.feed_data(HEAD * MAX_HEAD_BYTES)[0] == []
