@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sidecar.domain.rule import Client, Rule
 from sidecar.domain.ruleset import Policy, RuleSet
 from sidecar.infrastructure.connection import Bound, Crowd
+from sidecar.infrastructure.http.held import Outbox
 from sidecar.infrastructure.http.protocol import DataConnection
 from tests.fuzz.texts import changed, json_values, latin, spoilt, text
 from tests.served_front import Served
@@ -103,7 +104,7 @@ async def _answered(pieces: Sequence[bytes]) -> bytes:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: loose.append(context))
     logging.getLogger().addHandler(errors)
-    connection = DataConnection(served.front, Crowd(Bound()))
+    connection = DataConnection(served.front, Crowd(Bound()), Outbox(loop))
     try:
         connection.connection_made(transport)
         for piece in pieces:

@@ -16,11 +16,41 @@ HEAD_SECONDS = 30.0
 KEEPALIVE_SECONDS = 3630.0
 
 
+#: Answers that wait for each other at most.
+MAX_TOGETHER = 16
+
+
+class Outbox:
+    """Sends answers of one turn of the event loop one right after the other.
+
+    To send is cheap while the other side is awake, and dear where it has to be woken, which the first one
+    does for all: in a flood of refusals, each of which is ready at once, that is a sixth of what they cost.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[HeldConnection] = []
+
+    def add(self, connection: "HeldConnection") -> None:
+        self._waiting.append(connection)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._send)
+        elif len(self._waiting) >= MAX_TOGETHER:
+            self._send()
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            connection.send()
+
+
 class HeldConnection(BaseProtocol):
     """`protocol.py` says what happens between its beginning and its end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, outbox: Outbox) -> None:
         super().__init__(loop)
+        self._outbox = outbox
+        self._unsent = b""
         self._queue: deque[tuple[Any, StreamReader]] = deque()
         #: The request that is being answered, or whose body is being thrown away.
         self._current: Incoming | None = None
@@ -31,6 +61,12 @@ class HeldConnection(BaseProtocol):
         self._waiting_since = loop.time()
         self._begun, self.is_new = False, True
 
+    def send(self) -> None:
+        """What waits to be sent goes."""
+        unsent, self._unsent = self._unsent, b""
+        if unsent and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(unsent)
+
     def close(self) -> None:
         """Ends it after the answer that is due, if there is one."""
         self._closing = True
@@ -40,6 +76,7 @@ class HeldConnection(BaseProtocol):
     def hang_up(self) -> None:
         """Ends it once everything is written."""
         self._closing = True
+        self.send()
         if self.transport is not None:
             self.transport.close()
         if self._gone is not None:
@@ -54,6 +91,7 @@ class HeldConnection(BaseProtocol):
 
     def force_close(self) -> None:
         self._closing = True
+        self.send()
         if self.transport is not None:
             self.transport.abort()
 

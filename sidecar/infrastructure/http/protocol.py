@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from sidecar.infrastructure.connection import BODY_SECONDS, Crowd
 from sidecar.infrastructure.http.access import peer_of
 from sidecar.infrastructure.http.errors import MALFORMED, failed
-from sidecar.infrastructure.http.held import HeldConnection
+from sidecar.infrastructure.http.held import HeldConnection, Outbox
 from sidecar.infrastructure.http.messages import Answer, Handler, Headers, Incoming
 from sidecar.infrastructure.http.parsing import MAX_QUEUE, loses_what_follows, request_parser
 from sidecar.infrastructure.http.writing import answer_bytes
@@ -34,9 +34,9 @@ _NO_HTTP: tuple[Any, StreamReader] = (None, EMPTY_PAYLOAD)
 class DataConnection(HeldConnection):
     """`handler` answers; `crowd` says whether there is room for it."""
 
-    def __init__(self, handler: Handler, crowd: "Crowd[DataConnection]") -> None:
+    def __init__(self, handler: Handler, crowd: "Crowd[DataConnection]", outbox: Outbox) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(loop)
+        super().__init__(loop, outbox)
         self._handler = handler
         self._crowd = crowd
         self._parser: Any = request_parser(self, loop)
@@ -205,6 +205,7 @@ class DataConnection(HeldConnection):
         self._respond(answer)
 
     def _proceed(self) -> None:
+        self.send()
         if self.transport is not None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -224,7 +225,8 @@ class DataConnection(HeldConnection):
         except Exception:
             last, written = True, answer_bytes(failed(call), call, keep_alive=False)
         if not transport.is_closing():
-            transport.write(written)
+            self._unsent += written
+            self._outbox.add(self)
         if call.stream.is_eof():
             self._finished(last=last)
         else:

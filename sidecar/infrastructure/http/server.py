@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from sidecar.infrastructure.connection import BODY_SECONDS, DEFAULT_BOUND, Bound, Crowd
+from sidecar.infrastructure.http.held import Outbox
 from sidecar.infrastructure.http.messages import Handler, Incoming
 from sidecar.infrastructure.http.protocol import DataConnection
 
@@ -22,11 +23,13 @@ class DataServer:
         self._handler = handler
         self._crowd = Crowd[DataConnection](bound)
         self._watching: asyncio.TimerHandle | None = None
+        self._outbox: Outbox | None = None
 
     def __call__(self) -> DataConnection:
-        if self._watching is None:
+        if self._watching is None or self._outbox is None:
+            self._outbox = Outbox(asyncio.get_running_loop())
             self._watch()
-        return DataConnection(self._handler, self._crowd)
+        return DataConnection(self._handler, self._crowd, self._outbox)
 
     def pre_shutdown(self) -> None:
         """Idle connections are closed; the others after their answer."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sidecar.infrastructure.connection import Bound, Crowd
 from sidecar.infrastructure.http import held, protocol
+from sidecar.infrastructure.http.held import MAX_TOGETHER, Outbox
 from sidecar.infrastructure.http.messages import Answer, Incoming, Respond
 from sidecar.infrastructure.http.parsing import MAX_QUEUE
 from sidecar.infrastructure.http.protocol import DataConnection
@@ -94,10 +95,11 @@ def said(text: str) -> Answer:
 class Talk:
     """A connection, what it is told, and what it says."""
 
-    def __init__(self) -> None:
+    def __init__(self, outbox: Outbox | None = None) -> None:
         self.handler, self.transport = Handler(), Transport()
         self.crowd = Crowd[DataConnection](Bound())
-        self.connection = DataConnection(self.handler, self.crowd)
+        outbox = outbox or Outbox(asyncio.get_running_loop())
+        self.connection = DataConnection(self.handler, self.crowd, outbox)
         self.connection.connection_made(self.transport)
 
     async def send(self, *pieces: bytes) -> None:
@@ -131,8 +133,9 @@ async def turns(*, while_: Callable[[], bool] = lambda: False) -> None:
         await asyncio.sleep(0)
     for _ in range(2000):
         if not while_():
-            return
+            break
         await asyncio.sleep(0)
+    await asyncio.sleep(0)  # what is answered goes at the end of a turn
 
 
 @pytest.fixture
@@ -210,6 +213,24 @@ async def test_what_the_caller_does_not_read_is_not_written(talk: Talk) -> None:
     talk.connection.resume_writing()
     await turns(while_=lambda: talk.transport.paused)
     assert len(talk.answers) == 1000
+
+
+async def test_answers_of_a_turn_go_together_and_a_few_do_not_wait_for_more(talk: Talk) -> None:
+    """Of many connections; none waits for more than a few others."""
+    outbox = Outbox(asyncio.get_running_loop())
+    others = [Talk(outbox) for _ in range(MAX_TOGETHER + 1)]
+    for other in others:
+        other.connection.data_received(GET)
+    assert [len(other.answers) for other in others] == [1] * MAX_TOGETHER + [0]
+    await turns()
+    assert [other.answers for other in others] == [["/a"]] * (MAX_TOGETHER + 1)
+
+
+@pytest.mark.parametrize("end", ["hang_up", "force_close"])
+async def test_an_answer_that_waits_is_sent_before_the_connection_is_closed(talk: Talk, end: str) -> None:
+    talk.connection.data_received(GET)
+    getattr(talk.connection, end)()
+    assert (talk.answers, talk.hung_up) == (["/a"], True)
 
 
 async def test_who_does_not_read_in_time_is_given_up(talk: Talk) -> None:
