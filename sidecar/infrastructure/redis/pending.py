@@ -33,7 +33,7 @@ class Pending:
     def tell(self, outcome: Any) -> None:
         if self.done:
             return
-        # Let go of: a clock of deadlines looks at the answered ones only later, and they hold a whole request.
+        # Let go of: a clock of deadlines looks at the answered ones only later, and they hold a request.
         then, self._then = self._then, _nobody
         self.done = True
         try:
