@@ -20,7 +20,7 @@ from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.connection import Bound
 from sidecar.infrastructure.http.server import data_runner
-from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, Store, connect
+from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, Store, close, connect
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
 from sidecar.listening import Port, affordable, listening
 from sidecar.reloading import Reloader
@@ -139,7 +139,7 @@ async def _client(
     try:
         yield redis
     finally:
-        await redis.aclose()
+        await close(redis)
 
 
 @asynccontextmanager

@@ -2,14 +2,16 @@
 
 Requests of one turn of the event loop share a call; while calls are under way, more gather. So a flood makes
 calls larger, not more of them, and nobody waits for others when it is quiet. Each server has a lane of its
-own, with a breaker: one that is away does not hold up what goes to others.
+own, with a breaker: one that is away does not hold up what goes to others. Nor does a slot that is half moved
+hold up the others of its server.
 """
 
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from redis.exceptions import RedisError
@@ -46,8 +48,24 @@ class Waiting(Pending):
         self.charge = charge
 
 
-#: Decides requests whose counters share a slot, in order; tells a list of `Counted`, or an exception.
-Send = Callable[[int | None, Sequence[Waiting], Then], None]
+#: Decides requests whose counters share a slot, in order; tells a list of `Counted`, or an exception. Asks
+#: before it tries once more whether it is to.
+Send = Callable[[int | None, Sequence[Waiting], Callable[[], bool], Then], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """Requests of a slot that are under way together."""
+
+    slot: int | None
+    together: Sequence[Waiting]
+    turn: int
+    started: float
+    #: Whether it is tried again and again, and its turn goes on without it.
+    held: bool = False
+
+    def is_waited_for(self) -> bool:
+        return not all(one.done for one in self.together)
 
 
 class Lane:
@@ -71,6 +89,8 @@ class Lane:
         #: How many calls of each turn have no answer yet.
         self._turns: dict[int, int] = {}
         self._turn = 0
+        #: How many calls are tried again, by slot; what else is for these waits for them.
+        self._held = Counter[int | None]()
         self._awake = False
         #: Of the last request: its counter is on this server.
         self._last: Check | None = None
@@ -104,13 +124,15 @@ class Lane:
     def _send(self) -> None:
         """A call for each slot; what waits behind those is the next turn's."""
         self._awake = False
-        while self._waiting and len(self._turns) < MAX_TURNS:
+        while len(self._turns) < MAX_TURNS and (
+            slots := [one for one in self._waiting if one not in self._held]
+        ):
             self._turn += 1
-            batches = [(slot, together) for slot in tuple(self._waiting) if (together := self._next(slot))]
+            batches = [(slot, together) for slot in slots if (together := self._next(slot))]
             if batches:
                 self._turns[self._turn] = len(batches)
             for slot, together in batches:
-                self._call(slot, together)
+                self._call(_Call(slot, together, self._turn, time.perf_counter()))
 
     def _next(self, slot: int | None) -> list[Waiting]:
         """As many requests as one call may carry, without those that nobody waits for any more."""
@@ -127,31 +149,46 @@ class Lane:
             del self._waiting[slot]
         return together
 
-    def _call(self, slot: int | None, together: Sequence[Waiting]) -> None:
-        then = partial(self._answered, self._turn, together, time.perf_counter())
+    def _call(self, call: _Call) -> None:
+        then = partial(self._answered, call)
         try:
-            self._send_together(slot, together, then)
+            self._send_together(call.slot, call.together, partial(self._again, call), then)
         except Exception as error:
             then(error)
 
-    def _answered(
-        self, turn: int, together: Sequence[Waiting], started: float, outcome: Sequence[Counted] | Exception
-    ) -> None:
-        self._ended(turn)
+    def _again(self, call: _Call) -> bool:
+        """Whether it is to be tried once more; that takes a while, in which other slots have their turns."""
+        if not call.held:
+            call.held = True
+            self._held[call.slot] += 1
+            self._ended(call.turn)
+        return call.is_waited_for()
+
+    def _answered(self, call: _Call, outcome: Sequence[Counted] | Exception) -> None:
+        if call.held:
+            self._released(call.slot)
+        else:
+            self._ended(call.turn)
         if isinstance(outcome, Exception):  # whatever it is, nobody may be left waiting
             self._breaker.failed()
-            for one in together:
+            for one in call.together:
                 one.tell(_same(outcome))
             return
-        if self._in_time(started) or not all(one.done for one in together):
+        if self._in_time(call.started) or call.is_waited_for():
             self._breaker.succeeded()
-        for one, counted in zip(together, outcome, strict=True):
+        for one, counted in zip(call.together, outcome, strict=True):
             one.tell(counted)
 
     def _ended(self, turn: int) -> None:
         self._turns[turn] -= 1
         if not self._turns[turn]:
             del self._turns[turn]
+            self._wake()
+
+    def _released(self, slot: int | None) -> None:
+        self._held[slot] -= 1
+        if not self._held[slot]:
+            del self._held[slot]
             self._wake()
 
     def _in_time(self, started: float) -> bool:

@@ -39,7 +39,7 @@ AGAIN = (ReadOnlyError, BusyLoadingError, ClusterDownError, MasterDownError, Try
 #: How Redis 6.2 says it of a script's first write.
 _READONLY = ": -READONLY "
 PAUSE_SECONDS = 0.01
-#: So often one call follows servers that name another one.
+#: So often one call follows servers that name another one before it gives them a moment to agree.
 REDIRECTS = 16
 
 Wanted = Callable[[], bool]
@@ -229,9 +229,11 @@ class Caller:
                     failed = link, error
             (link, problem), failed = failed, None
             asking = None
-            if isinstance(problem, AskError | MovedError) and redirects < REDIRECTS:
-                redirects += 1
+            if isinstance(problem, AskError | MovedError):
                 asking = self._servers.redirected(problem, link)
+                redirects += 1
+                if redirects > REDIRECTS:
+                    await _pause(problem, wanted)
             elif self._did_nothing(link, problem):
                 await _pause(problem, wanted)
             else:

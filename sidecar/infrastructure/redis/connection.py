@@ -5,7 +5,7 @@ as `StoreUnavailable`, once, at this edge.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -177,6 +177,12 @@ class _PrimaryPool(SentinelConnectionPool):
     async def aclose(self) -> None:
         await super().aclose()
         await self.sentinel_manager.aclose()
+
+
+async def close(store: Store) -> None:
+    """Of a server that hangs there is nothing to wait for: over TLS it should say goodbye."""
+    with suppress(RedisError, OSError):
+        await store.aclose()
 
 
 async def one_of(store: Store) -> Redis:

@@ -22,7 +22,7 @@ from sidecar.domain.rule import Rule
 from sidecar.domain.sharding import SHARDS
 from sidecar.infrastructure.redis import scripts
 from sidecar.infrastructure.redis.batching import Lane, Waiting
-from sidecar.infrastructure.redis.calling import Arguments, Caller, Script
+from sidecar.infrastructure.redis.calling import Arguments, Caller, Script, Wanted
 from sidecar.infrastructure.redis.connection import Store, translated
 from sidecar.infrastructure.redis.hits import Hits, counted
 from sidecar.infrastructure.redis.pending import Then, into
@@ -104,9 +104,8 @@ class RedisCounterStore:
             )
         return lane
 
-    def _decide(self, slot: int | None, together: Sequence[Waiting], then: Then) -> None:
+    def _decide(self, slot: int | None, together: Sequence[Waiting], wanted: Wanted, then: Then) -> None:
         told = partial(self._answered, [len(one.checks) for one in together], time.perf_counter(), then)
-        wanted = partial(_is_waited_for, together)
         self._caller.begin(self._script, slot, self._hits.written(together), told, wanted)
 
     def _answered(self, lengths: Sequence[int], started: float, then: Then, reply: Any) -> None:
@@ -187,7 +186,3 @@ class RedisCounterStore:
 
     def key_beginning(self, tag: str, rule: Rule, resets: int) -> str:
         return self._hits.key_beginning(tag, rule, resets)
-
-
-def _is_waited_for(together: Sequence[Waiting]) -> bool:
-    return not all(one.done for one in together)

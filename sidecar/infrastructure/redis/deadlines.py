@@ -24,16 +24,18 @@ class Deadlines:
         self._on_late = on_late
         self._tick_seconds = seconds / TICKS
         self._ticks = 0
+        self._ticking = False
         self._watched: deque[Pending] = deque()
 
     def watch(self, answer: Pending) -> None:
-        if not self._watched:
+        if not self._ticking:
             self._wait()
         # The tick under way is shorter than a whole one, so this is never later than `seconds`.
         answer.due = self._ticks + TICKS
         self._watched.append(answer)
 
     def _wait(self) -> None:
+        self._ticking = True
         asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
 
     def _tick(self) -> None:
@@ -44,5 +46,6 @@ class Deadlines:
             if not answer.done:
                 answer.tell(self._error())
                 self._on_late()
+        self._ticking = False  # not before: who is told may ask again at once
         if watched:
             self._wait()

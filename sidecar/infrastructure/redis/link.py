@@ -38,10 +38,10 @@ class Link(asyncio.Protocol):
         )
         self._waiting: deque[Pending] = deque()
         self._deadlines = Deadlines(connection.socket_timeout, _too_late, self.retire)
-        #: Whether new calls may be made.
-        self.open = True
         # The one thing of the library's that has no public name.
         self._transport: asyncio.Transport = connection._writer.transport
+        #: Whether new calls may be made.
+        self.open = not self._transport.is_closing()
         self._before: Any = self._transport.get_protocol()
         self._transport.set_protocol(self)
 
@@ -68,19 +68,29 @@ class Link(asyncio.Protocol):
     def retire(self) -> None:
         """Takes no more calls; ends after the last answer."""
         self.open = False
-        if all(answer.done for answer in self._waiting):
+        if self.over:
             self._transport.abort()
+
+    @property
+    def over(self) -> bool:
+        """Whether it takes no calls, and nobody waits for an answer any more."""
+        return not self.open and all(answer.done for answer in self._waiting)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
         try:
             while (reply := self._reader.gets()) is not _NOTHING_YET:
-                self._waiting.popleft().tell(reply)
-        except (InvalidResponse, IndexError):  # no Redis, or an answer that nobody asked for
+                self._who_asked(reply).tell(reply)
+        except InvalidResponse:
             self.open = False
             self._transport.abort()
         if not self.open:
             self.retire()
+
+    def _who_asked(self, reply: Any) -> Pending:
+        if not self._waiting or isinstance(reply, hiredis.PushNotification):
+            raise InvalidResponse("nobody asked for this")
+        return self._waiting.popleft()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.open = False
@@ -102,6 +112,8 @@ class Way:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._link: Link | None = None
+        #: Retired ones, until the last of their calls is answered.
+        self._ending: list[Link] = []
         self._opening: asyncio.Task[Link] | None = None
 
     @property
@@ -117,13 +129,19 @@ class Way:
             self._opening = asyncio.create_task(self._open(), name="store connection")
             self._opening.add_done_callback(_noticed)
         # Whoever gives up does not end it for the others.
-        return await asyncio.shield(self._opening)
+        link = await asyncio.shield(self._opening)
+        if not link.open:  # nothing was sent, so another attempt may be made
+            raise RedisConnectionError("the connection ended as soon as it was made")
+        return link
 
     async def _open(self) -> Link:
         if self._link is not None:
-            ended, self._link = self._link.connection, None
-            await ended.disconnect(nowait=True)
-            await self._pool.release(ended)
+            self._ending.append(self._link)
+            self._link = None
+        for ended in [link for link in self._ending if link.over]:
+            self._ending.remove(ended)
+            await ended.connection.disconnect(nowait=True)
+            await self._pool.release(ended.connection)
         self._link = Link(await self._pool.get_connection())  # type: ignore[no-untyped-call]
         return self._link
 

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from redis.exceptions import BusyLoadingError, RedisError
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.infrastructure.redis.batching import MAX_TURNS
+from sidecar.infrastructure.redis.calling import REDIRECTS
 from sidecar.infrastructure.redis.connection import Store
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import RedisCounterStore
@@ -27,7 +29,7 @@ from tests.integration.redis.asking import PATIENCE_SECONDS, Asking
 from tests.integration.redis.counting import check, connected, rule, store_on, used
 from tests.parts import StoreServer, require, until
 from tests.tcp_proxy import TcpProxy
-from tests.topologies import ClusterServers, SentinelServers, ask, identity
+from tests.topologies import ClusterServers, SentinelServers, ask, identity, myself
 
 #: A deadline that a store in good order keeps also on a busy machine.
 DEADLINE_SECONDS = 1.0
@@ -93,6 +95,23 @@ async def test_a_slot_that_moves_under_load_admits_exactly_the_limit(
 
 def move(source: StoreServer, target: StoreServer, key: bytes) -> None:
     ask(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+
+
+async def test_servers_that_name_each_other_are_asked_until_they_agree(
+    cluster: ClusterServers, clustered: RedisCounterStore
+) -> None:
+    """Whoever has given a slot away says so before the other one knows."""
+    source, slot = cluster.primary_of("disputed"), key_slot(b"disputed")
+    target = next(one for one in cluster.servers if one is not source and "master" in myself(one))
+    ask(source, "CLUSTER", "SETSLOT", slot, "NODE", identity(target))
+    before = errors(source, "MOVED") + errors(target, "MOVED")
+    asked = clustered.hit([replace(one, client_id="disputed") for one in LIMITED])
+    await until(
+        lambda: asked.done() or errors(source, "MOVED") + errors(target, "MOVED") > before + REDIRECTS + 2,
+        "it is sent from one to the other",
+    )
+    cluster.give("disputed", target)
+    assert used(await asked) == [1, 1]
 
 
 async def test_a_failover_that_is_asked_for_loses_nothing(

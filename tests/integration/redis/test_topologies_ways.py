@@ -1,6 +1,8 @@
 """Each way to a store, by the URL that is written for it: counting, the API's data, searching, resetting."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
@@ -14,7 +16,7 @@ from sidecar.application.ports import NO_EVICTION, AuditEntry, StoredClient, Sto
 from sidecar.domain.algorithms import Algorithm
 from sidecar.domain.rule import Client, Enforcement
 from sidecar.infrastructure.config.store_url import check_store_url
-from sidecar.infrastructure.redis.connection import Store
+from sidecar.infrastructure.redis.connection import Store, close, connect
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from sidecar.infrastructure.redis.diagnosis import acl_line
@@ -241,3 +243,15 @@ async def test_a_server_that_the_private_authority_did_not_certify_is_not_spoken
             counters = RedisCounterStore(redis, prefix="t", timeout_seconds=1.0)
             with pytest.raises(StoreUnavailable):
                 await counters.hit([check(rule(Algorithm.FIXED_WINDOW, 1))])
+
+
+async def test_a_server_that_hangs_at_the_end_is_left(authority: Authority) -> None:
+    """Over TLS each side says goodbye: one that does not is no failure of ours."""
+    certificate, key = authority.certify("server", "127.0.0.1")
+    settings = {"tls-cert-file": str(certificate), "tls-key-file": str(key), "tls-auth-clients": "no"}
+    settings["tls-ca-cert-file"] = str(authority.file)
+    with StoreServer(require("redis"), tcp=True, settings=settings) as server:
+        redis = connect(f"rediss://127.0.0.1:{server.port}?ssl_ca_certs={authority.file}", 0.5)
+        await store_on(redis, "t").hit([check(rule(Algorithm.FIXED_WINDOW, 1))])
+        os.kill(server.pid, signal.SIGSTOP)
+        await close(redis)

@@ -1,8 +1,9 @@
 """The way to one server, the server played by the test: overload, the breaker, the probe, the way back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -34,20 +35,25 @@ class Server:
     def __post_init__(self) -> None:
         self.answering.set()
 
-    def send(self, slot: int | None, together: Sequence[Waiting], then: Then) -> None:
+    def send(
+        self, slot: int | None, together: Sequence[Waiting], wanted: Callable[[], bool], then: Then
+    ) -> None:
         self.sent.append(len(together))
         self.under_way.append(asyncio.create_task(self._answer(together, then)))
 
     async def _answer(self, together: Sequence[Waiting], then: Then) -> None:
         await self.answering.wait()
-        counted = [Counted(True, 0, [Usage(True, 1, 0, 1)] * len(one.checks)) for one in together]
-        then(self.problem or counted)
+        then(self.problem or counted(together))
 
     async def probe(self, tag: str) -> None:
         self.probed.append(tag)
         await self.answering.wait()
         if self.probe_problem:
             raise self.probe_problem
+
+
+def counted(together: Sequence[Waiting]) -> list[Counted]:
+    return [Counted(True, 0, [Usage(True, 1, 0, 1)] * len(one.checks)) for one in together]
 
 
 @pytest.fixture
@@ -115,6 +121,33 @@ async def test_no_more_calls_are_under_way_than_may_be(server: Server) -> None:
     assert server.sent == [64] * MAX_TURNS
     server.answering.set()
     await asyncio.gather(*asked)
+
+
+async def test_a_slot_that_is_half_moved_holds_up_itself_only(server: Server) -> None:
+    """Its calls are tried again, and what is for it waits; other slots have their turns."""
+    half_moved, sent = 1, list[tuple[int | None, Callable[[], None]]]()
+
+    def send(slot: int | None, together: Sequence[Waiting], wanted: Callable[[], bool], then: Then) -> None:
+        sent.append((slot, partial(then, counted(together))))
+        if slot != half_moved:
+            sent[-1][1]()
+        else:
+            assert wanted()
+
+    way, told = Lane(send, server.probe, PATIENT, server.turned.append), list[int]()
+
+    async def ask(slot: int) -> None:
+        way.hit(slot, [check()], lambda _: told.append(slot), charge=True)
+        await asyncio.sleep(0)
+
+    for slot in (half_moved, half_moved, half_moved, 2, half_moved, 3):
+        await ask(slot)
+    assert ([slot for slot, _ in sent], told) == ([half_moved, 2, 3], [2, 3])
+    sent[0][1]()
+    await asyncio.sleep(0)
+    assert ([slot for slot, _ in sent], told) == ([half_moved, 2, 3, half_moved], [2, 3, half_moved])
+    sent[-1][1]()
+    assert told == [2, 3, *[half_moved] * 4]
 
 
 async def test_after_a_few_failures_nobody_asks_any_more(server: Server) -> None:

@@ -150,3 +150,15 @@ async def test_on_a_late_loop_an_answer_that_never_comes_is_failed() -> None:
     asyncio.get_running_loop().call_soon(time.sleep, 0.1)
     await until(lambda: failed(answer), "it is failed")
     assert "in time" in str(answer.told[0])
+
+
+async def test_who_asks_again_as_soon_as_it_is_failed_has_all_its_time(loop: Loop) -> None:
+    """There is one clock, whoever is told what by it."""
+    deadlines, second = waiting(2.0), Answer()
+    deadlines.watch(Pending(lambda outcome: deadlines.watch(second)))
+    loop.tick(TICKS)
+    assert len(loop.waiting) == 1
+    loop.tick(TICKS - 1)
+    assert not second.done
+    loop.tick()
+    assert failed(second)
