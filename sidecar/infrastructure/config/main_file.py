@@ -4,6 +4,7 @@ import glob
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,11 @@ def client_folders(main: Path, named: Any) -> tuple[Path, ...]:
 
 def client_files(main: Path, named: Any) -> Iterator[Path]:
     """The files that `clients_from` names, each once, whatever is written there."""
-    seen = {main.resolve()}
+    seen = {realpath(main)}  # of a link that leads to itself, whoever reads it says so
     for pattern in _patterns(named):
         for path in _matching(main.parent, pattern):
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
+            if (real := realpath(path)) not in seen:
+                seen.add(real)
                 yield path
 
 
