@@ -162,10 +162,7 @@ class Reloader:
     def _fingerprint(self) -> tuple[object, ...]:
         """Differs when the files do; what else changes in their folders is not worth a reload."""
         files = [_state(file) for file in sorted({*self.configuration.files, *self._broken})]
-        names = [
-            sorted(os.listdir(folder)) for folder in self.configuration.reading.folders if folder.is_dir()
-        ]
-        return (*files, *names)
+        return (*files, *map(_names, self.configuration.reading.folders))
 
     async def _take_over(self) -> Configuration:
         rereading = await self._read_again()
@@ -246,6 +243,13 @@ def _differing(one: BaseModel, other: BaseModel, parents: str = "") -> Iterator[
             yield from _differing(left, right, f"{parents}{name}.")
         elif left != right:
             yield parents + name
+
+
+def _names(folder: Path) -> list[str] | None:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return None
 
 
 def _state(file: Path) -> tuple[str, int, int, int] | None:

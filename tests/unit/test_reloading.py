@@ -1,6 +1,8 @@
 """Taking over the files again where it fails for another reason than what is in them."""
 
 import asyncio
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,8 +53,8 @@ async def test_files_whose_reading_failed_are_tried_again_though_nobody_touches_
     monkeypatch.setattr(rereading, "python", python)
     monkeypatch.setattr(reloading, "LOOK_MS", 50)
     monkeypatch.setattr(reloading, "AGAIN_SECONDS", 0)
-    with pytest.raises(TypeError):  # whatever that fails counts
-        monkeypatch.setattr(reloader, "_apply", [].__getitem__)
+    monkeypatch.setattr(reloader, "_apply", [].__getitem__)
+    with pytest.raises(TypeError):  # whatever fails
         await reloader.reload()
     monkeypatch.setattr(reloader, "_apply", taken.apply)
     watching = asyncio.create_task(reloader.watch())
@@ -60,3 +62,35 @@ async def test_files_whose_reading_failed_are_tried_again_though_nobody_touches_
     watching.cancel()
     assert [client.id for client in taken.configurations[-1].clients] == ["a", "b"]
     assert reloader.effective()["problems"] == []
+
+
+async def test_a_folder_that_cannot_be_read_for_a_while_does_not_end_the_watch(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in force stays; changes that come later are taken over."""
+    folder = file.parent / "d"
+    folder.mkdir()
+    file.write_text("clients_from: d/*.yaml\n")
+    (folder / "a.yaml").write_text("clients: [{id: a}]\n")
+    monkeypatch.setattr(reloading, "LOOK_MS", 50)
+    taken = TakenOver()
+    reloader = Reloader(load(file, {}), taken.apply, taken.results.append)
+    watching = asyncio.create_task(reloader.watch())
+    folder.rename(file.parent / "e")
+    folder.symlink_to("d")  # whoever is allowed everything cannot read that either
+    await until(lambda: taken.results == [False], "it is refused")
+    assert f"{file}:1: clients_from: the folder {folder} cannot be read" in reloader.problems[0]
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(os, "listdir", _forbidden)
+        for _ in range(3):
+            await reloader.try_reload()
+    folder.unlink()
+    (file.parent / "e").rename(folder)
+    (folder / "a.yaml").write_text("clients: [{id: b}]\n")
+    await until(lambda: taken.results[-1], "the files are in force")
+    watching.cancel()
+    assert [client.id for client in taken.configurations[-1].clients] == ["b"]
+
+
+def _forbidden(folder: Path) -> list[str]:
+    raise PermissionError(errno.EACCES, "Permission denied", folder)

@@ -2,6 +2,7 @@
 
 import glob
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from os.path import realpath
@@ -92,6 +93,27 @@ def client_folders(main: Path, named: Any) -> tuple[Path, ...]:
             found += _matching(main.parent, plain)
         found.append(main.parent / plain if plain != pattern else (main.parent / plain).parent)
     return tuple(dict.fromkeys(found))
+
+
+def unlisted(main: Document, named: Any) -> list[Problem]:
+    """Folders that cannot be looked into: their clients have not gone, as they would with the folder."""
+    patterns = [pattern for pattern in _patterns(named) if glob.has_magic(pattern)]
+    errors = ((folder, _listing_error(folder)) for folder in client_folders(main.path, patterns))
+    return main.found(
+        (("clients_from",), f"the folder {folder} cannot be read: {error.lower()}")
+        for folder, error in errors
+        if error
+    )
+
+
+def _listing_error(folder: Path) -> str:
+    try:
+        os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def client_files(main: Path, named: Any) -> Iterator[Path]:
