@@ -114,6 +114,9 @@ class Reloader:
 
     async def watch(self) -> None:
         """Reload whenever a file changes, until cancelled."""
+        # Starting takes seconds where there are many clients: what was read first may have changed since.
+        if not await in_thread(self.configuration.reading.is_unchanged):
+            await self.try_reload()
         told = ""
         while True:
             try:

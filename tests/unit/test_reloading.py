@@ -64,6 +64,20 @@ async def test_files_whose_reading_failed_are_tried_again_though_nobody_touches_
     assert reloader.effective()["problems"] == []
 
 
+@pytest.mark.parametrize("name", ["a.yaml", "b.yaml"])
+async def test_what_changes_between_reading_and_serving_is_taken_over(file: Path, name: str) -> None:
+    """With many clients, starting takes seconds; a file may come in them, too."""
+    file.write_text("clients_from: '*.yaml'\n")
+    (file.parent / "a.yaml").write_text("clients: [{id: a}]\n")
+    configuration = load(file, {})
+    (file.parent / name).write_text("clients: [{id: b}]\n")
+    taken = TakenOver()
+    watching = asyncio.create_task(Reloader(configuration, taken.apply, taken.results.append).watch())
+    await until(lambda: taken.results == [True], "the files are in force")
+    watching.cancel()
+    assert "b" in taken.configurations[0].sources
+
+
 async def test_a_folder_that_cannot_be_read_for_a_while_does_not_end_the_watch(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,12 @@ class Reading:
     #: Where `clients_from` looks: a file that is put there may be a further one.
     folders: tuple[Path, ...]
 
+    def is_unchanged(self) -> bool:
+        """Whether the same files are there, with the same in them."""
+        main = self.parts[0].path
+        files = [main, *client_files(main, self.settings.clients_from)]
+        return files == [part.path for part in self.parts] and all(part.is_unchanged() for part in self.parts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
