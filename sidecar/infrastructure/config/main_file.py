@@ -128,7 +128,7 @@ def client_files(main: Path, named: Any) -> Iterator[Path]:
 
 def _patterns(named: Any) -> list[str]:
     patterns = [named] if isinstance(named, str) else named if isinstance(named, list | tuple) else []
-    return [pattern for pattern in patterns if isinstance(pattern, str)]
+    return [pattern for pattern in patterns if isinstance(pattern, str) and "\0" not in pattern]
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:
