@@ -10,7 +10,9 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from pydantic import BaseModel
@@ -29,6 +31,8 @@ from sidecar.infrastructure.validation import Rejected
 #: no longer than DEBOUNCE.
 STEP_MS, DEBOUNCE_MS = 50, 400
 LOOK_MS = 1000
+#: After a reading that failed for another reason than what is in the files.
+AGAIN_SECONDS = 30
 #: Settings that the running process was built with, all but those of `TAKEN_OVER` in them.
 NEED_RESTART = ("store", "listen", "workers", "log_level", "app_env")
 TAKEN_OVER = {
@@ -61,6 +65,8 @@ class Reloader:
         #: Those with problems, which need not be files of the configuration in force.
         self._broken: frozenset[Path] = frozenset()
         self._read = self._fingerprint()
+        #: When the same files are tried once more.
+        self._again_at = inf
 
     async def reload(self) -> Configuration:
         """Take over the files as they are now. Raises `ConfigurationError`; the last good one stays then."""
@@ -69,6 +75,9 @@ class Reloader:
                 configuration = await self._take_over()
             except ConfigurationError as error:
                 self._refused(error)
+                raise
+            except Exception as error:
+                self._failed(error)
                 raise
             self.problems = ()
             if settings := self._need_restart():
@@ -105,6 +114,9 @@ class Reloader:
 
     async def watch(self) -> None:
         """Reload whenever a file changes, until cancelled."""
+        # Starting takes seconds where there are many clients: what was read first may have changed since.
+        if not await in_thread(self.configuration.reading.is_unchanged):
+            await self.try_reload()
         told = ""
         while True:
             try:
@@ -130,7 +142,7 @@ class Reloader:
                 return
 
     async def _look(self) -> None:
-        if self._fingerprint() != self._read:
+        if self._fingerprint() != self._read or monotonic() > self._again_at:
             await self.try_reload()
 
     async def try_reload(self) -> None:
@@ -141,7 +153,6 @@ class Reloader:
             pass
         except Exception:
             _log.exception("the configuration could not be reloaded; the last good one stays")
-            self._on_reload(False)
 
     def folders(self) -> frozenset[Path]:
         """Those whose changes may be changes of the configuration.
@@ -154,10 +165,7 @@ class Reloader:
     def _fingerprint(self) -> tuple[object, ...]:
         """Differs when the files do; what else changes in their folders is not worth a reload."""
         files = [_state(file) for file in sorted({*self.configuration.files, *self._broken})]
-        names = [
-            sorted(os.listdir(folder)) for folder in self.configuration.reading.folders if folder.is_dir()
-        ]
-        return (*files, *names)
+        return (*files, *map(_names, self.configuration.reading.folders))
 
     async def _take_over(self) -> Configuration:
         rereading = await self._read_again()
@@ -176,7 +184,7 @@ class Reloader:
     async def _read_again(self) -> Rereading:
         """Read the files; once more where only their problems say that changes of further ones count."""
         while True:
-            self._read = self._fingerprint()
+            self._read, self._again_at = self._fingerprint(), inf
             try:
                 return await self._begun()
             except ConfigurationError as error:
@@ -198,7 +206,7 @@ class Reloader:
     def _folders(self) -> Iterator[Path]:
         for file in self.configuration.files:
             yield file.parent
-            yield file.resolve().parent
+            yield Path(os.path.realpath(file)).parent
         yield from self.configuration.reading.folders
 
     def _refused(self, error: ConfigurationError) -> None:
@@ -207,6 +215,13 @@ class Reloader:
         _log.error(
             "the configuration was refused; the last good one stays", extra={"problems": self.problems}
         )
+
+    def _failed(self, error: Exception) -> None:
+        """That was no fault of the files: a process may have been killed, for want of memory."""
+        self._again_at = monotonic() + AGAIN_SECONDS
+        again = f"they are tried again in {AGAIN_SECONDS} s"
+        self.problems = (f"the files could not be taken over ({type(error).__name__}, see the log); {again}",)
+        self._on_reload(False)
 
     def _need_restart(self) -> list[str]:
         """The settings in which the files differ from the running process."""
@@ -233,9 +248,16 @@ def _differing(one: BaseModel, other: BaseModel, parents: str = "") -> Iterator[
             yield parents + name
 
 
-def _state(file: Path) -> tuple[Path, int, int, int] | None:
+def _names(folder: Path) -> list[str] | None:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return None
+
+
+def _state(file: Path) -> tuple[str, int, int, int] | None:
     try:
         status = file.stat()
     except OSError:
         return None
-    return file.resolve(), status.st_ino, status.st_mtime_ns, status.st_size
+    return os.path.realpath(file), status.st_ino, status.st_mtime_ns, status.st_size

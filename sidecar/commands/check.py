@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sidecar.commands.files import load_and_warn, say
 from sidecar.composition import is_embedded
+from sidecar.event_loop import without_collections
 from sidecar.infrastructure.config.envoy.check import check_envoy
 from sidecar.infrastructure.config.envoy.part import Severity
 from sidecar.infrastructure.config.envoy.service import MARGIN_MS
@@ -40,7 +41,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Raises `ConfigurationError`."""
-    configuration = load_and_warn(options.file)
+    with without_collections():
+        configuration = load_and_warn(options.file)
     if options.envoy is None:
         _warn_of_patience(options.file, configuration)
         _note_headers(options.file, configuration)

@@ -13,7 +13,13 @@ from sidecar.domain.rule import Client
 from sidecar.infrastructure.config.advice import of_settings, undefined_default
 from sidecar.infrastructure.config.clients import Placed, conflicts, crowded, read_clients
 from sidecar.infrastructure.config.document import Document
-from sidecar.infrastructure.config.main_file import client_files, client_folders, read_main, settings_of
+from sidecar.infrastructure.config.main_file import (
+    client_files,
+    client_folders,
+    read_main,
+    settings_of,
+    unlisted,
+)
 from sidecar.infrastructure.config.parts import Part, are_apart, part_of
 from sidecar.infrastructure.config.problems import ConfigurationError, Problem, by_line
 from sidecar.infrastructure.config.schema import Settings
@@ -30,6 +36,12 @@ class Reading:
     parts: tuple[Part, ...]
     #: Where `clients_from` looks: a file that is put there may be a further one.
     folders: tuple[Path, ...]
+
+    def is_unchanged(self) -> bool:
+        """Whether the same files are there, with the same in them."""
+        main = self.parts[0].path
+        files = [main, *client_files(main, self.settings.clients_from)]
+        return files == [part.path for part in self.parts] and all(part.is_unchanged() for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +116,7 @@ def _read_by_parts(path: Path, environ: Mapping[str, str], before: Reading | Non
     """
     main = read_main(path, environ)
     settings, problems = settings_of(main)
-    if settings is None or problems:
+    if settings is None or problems or unlisted(main, settings.clients_from):
         return None
     same = before and before.settings == settings and "proxy" in settings.listen.apis
     known = {part.path: part for part in before.parts} if before and same else {}
@@ -152,6 +164,7 @@ def _read_whole(path: Path, environ: Mapping[str, str]) -> Reading:
     settings, problems = settings_of(main)
     named = main.value.get("clients_from") if isinstance(main.value, dict) else None
     documents = [main, *(read_document(file, environ) for file in client_files(path, named))]
+    problems += unlisted(main, named)
     problems += [problem for document in documents for problem in document.problems]
     problems += [problem for document in documents[1:] for problem in _other_keys(document)]
     placed: list[list[Placed]] = []

@@ -2,8 +2,10 @@
 
 import glob
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +95,40 @@ def client_folders(main: Path, named: Any) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def unlisted(main: Document, named: Any) -> list[Problem]:
+    """Folders that cannot be looked into: their clients have not gone, as they would with the folder."""
+    patterns = [pattern for pattern in _patterns(named) if glob.has_magic(pattern)]
+    errors = ((folder, _listing_error(folder)) for folder in client_folders(main.path, patterns))
+    return main.found(
+        (("clients_from",), f"the folder {folder} cannot be read: {error.lower()}")
+        for folder, error in errors
+        if error
+    )
+
+
+def _listing_error(folder: Path) -> str:
+    try:
+        os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def client_files(main: Path, named: Any) -> Iterator[Path]:
     """The files that `clients_from` names, each once, whatever is written there."""
-    seen = {main.resolve()}
+    seen = {realpath(main)}  # of a link that leads to itself, whoever reads it says so
     for pattern in _patterns(named):
         for path in _matching(main.parent, pattern):
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
+            if (real := realpath(path)) not in seen:
+                seen.add(real)
                 yield path
 
 
 def _patterns(named: Any) -> list[str]:
     patterns = [named] if isinstance(named, str) else named if isinstance(named, list | tuple) else []
-    return [pattern for pattern in patterns if isinstance(pattern, str)]
+    return [pattern for pattern in patterns if isinstance(pattern, str) and "\0" not in pattern]
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:

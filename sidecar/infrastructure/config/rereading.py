@@ -8,6 +8,7 @@ over what differs.
 import pickle
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,10 @@ class Rereading:
         """In any case; from another thread it ends what goes on in this one."""
         self._ended = True
         if process := self._process:
-            with process:  # closes the pipes, and waits
-                process.kill()
+            process.kill()
+            # Closes the pipes, one of which may hold what nobody reads any more, and waits.
+            with suppress(BrokenPipeError), process:
+                pass
 
     def _parts(self) -> Iterator[Part]:
         known = {part.path: part for part in self._before.reading.parts}

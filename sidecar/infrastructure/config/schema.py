@@ -158,6 +158,13 @@ class Settings(Strict):
         description="Named in each line of the log. Left out: the environment's APP_ENV.",
     )
 
+    @field_validator("clients_from")
+    @classmethod
+    def _paths(cls, named: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if "\0" in "".join(named or ()):
+            raise ValueError("expected the paths of files, in which there can be no NUL")
+        return named
+
     @model_validator(mode="after")
     def _secret_apart(self) -> "Settings":
         """What is read of a header would be counted, compared and shown."""

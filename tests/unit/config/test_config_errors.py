@@ -253,6 +253,22 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, text: str) -> Non
         load(path, {})
 
 
+@pytest.mark.parametrize("name", ["loop", "loop/*"])
+def test_a_link_that_leads_to_itself_cannot_be_read(tmp_path: Path, name: str) -> None:
+    """Nor can what is in a folder that is one, which is not the same as an empty folder."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "sidecar.yaml").write_text(f"clients_from: {name}\n")
+    with pytest.raises(ConfigurationError, match=r"loop:? cannot be read: too many levels of symbolic links"):
+        load(tmp_path / "sidecar.yaml", {})
+
+
+@pytest.mark.parametrize("name", [r"a\0b", r"a\0/*", r"*\0"])
+def test_no_path_has_a_nul_in_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / "sidecar.yaml").write_text(f'clients_from: [b, "{name}"]\n')
+    with pytest.raises(ConfigurationError, match=r"sidecar.yaml:1: clients_from: expected the paths"):
+        load(tmp_path / "sidecar.yaml", {})
+
+
 def test_a_device_is_no_configuration() -> None:
     """One such as this never ends."""
     with pytest.raises(ConfigurationError, match="/dev/zero: cannot be read: no regular file"):

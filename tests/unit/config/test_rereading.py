@@ -136,12 +136,16 @@ def test_a_process_that_dies_is_no_configuration(
         read_again(before)
 
 
-def test_reading_ends_when_it_is_told_to(before: Configuration, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From another thread: a sidecar that stops does not wait for it."""
+@pytest.mark.parametrize("hanging", ["cat >/dev/null; exec sleep 60", "exec sleep 60"])
+def test_reading_ends_when_it_is_told_to(
+    tmp_path: Path, hanging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another thread: a sidecar that stops does not wait for it, even if it does not listen."""
     monkeypatch.setattr(rereading, "SMALL_BYTES", 0)
-    # Says nothing, and lives on.
-    monkeypatch.setattr(rereading, "python", lambda: ["sh", "-c", "cat >/dev/null; exec sleep 60"])
-    reading, failed = Rereading(before), []
+    monkeypatch.setattr(rereading, "python", lambda: ["sh", "-c", hanging])
+    more_than_a_pipe_holds = {f"LARGE{number}": "x" * 5000 for number in range(100)}
+    reading = Rereading(load(written(tmp_path, FILES), ENVIRON | more_than_a_pipe_holds))
+    failed = []
 
     def begin() -> None:
         try:
