@@ -10,6 +10,7 @@ from tests.parts import StoreServer
 TARGET = "/authz/api/videos"
 CONSTANT, SEED = "aiohttp, constant answer", "the seed's design"
 SIDECAR, SIDECAR_TCP = "sidecar", "sidecar, store over TCP"
+BUCKETS = "sidecar, token_bucket"
 EVALUATE = "POST /v1/evaluate"
 REFUSING, FLOODED = "sidecar, refusing", "sidecar, refusing one caller"
 
@@ -41,6 +42,7 @@ def contenders(stage: Stage) -> list[Served]:
         constant_answer(stage),
         seed_design(stage, local),
         counting(stage, SIDECAR, local),
+        counting(stage, BUCKETS, local, id="buckets", algorithm="token_bucket"),
         counting(stage, SIDECAR_TCP, far),
         *refusing(stage, local),
     ]
@@ -54,8 +56,8 @@ def seed_design(stage: Stage, store: StoreServer) -> Served:
     return Served(SEED, *stage.program("seed_design", store.socket), callers(), [store])
 
 
-def counting(stage: Stage, name: str, store: StoreServer) -> Served:
-    process = stage.sidecar(config(rule()), store.url)
+def counting(stage: Stage, name: str, store: StoreServer, **more: Any) -> Served:
+    process = stage.sidecar(config(rule(**more)), store.url)
     return Served(name, process.port, process.pid, callers(), [store])
 
 
