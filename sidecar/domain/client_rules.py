@@ -6,6 +6,7 @@ that counts.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from sidecar.domain.address import canonical_network
@@ -123,14 +124,32 @@ class ClientRules:
         self._policy = policy
         self._spares_preflights = not policy.count_preflights
         self._spread = client.shard_by is ShardBy.IDENTIFIER
-        enforcement = min(client.enforcement, policy.enforcement, key=_STRENGTH.index)
+        enforcement = self._enforcement(policy)
         self._is_off = enforcement is Enforcement.OFF
         self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
-        shadow = enforcement is Enforcement.SHADOW
+        self._is_watching = shadow = enforcement is Enforcement.SHADOW
         self._index = RouteIndex(
             _CompiledRule.of(client.id, rule, policy, shadow=shadow, resets=resets.get(rule.id, 0))
             for rule in client.rules
         )
+
+    def under(self, policy: Policy) -> "ClientRules | None":
+        """These with another global switch, all else in the policy being the same.
+
+        `None` where they have to be compiled anew: rules that are only watched are others.
+        """
+        enforcement = self._enforcement(policy)
+        if self._is_watching is not (enforcement is Enforcement.SHADOW):
+            return None
+        if self._is_off is (enforcement is Enforcement.OFF):
+            return self
+        switched = copy(self)
+        switched._is_off = not self._is_off
+        return switched
+
+    def _enforcement(self, policy: Policy) -> Enforcement:
+        """The weaker one holds."""
+        return min(self.client.enforcement, policy.enforcement, key=_STRENGTH.index)
 
     def meet(self, method: str, target: str) -> Met:
         """The query of the target makes no difference."""

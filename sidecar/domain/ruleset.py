@@ -5,7 +5,7 @@ with 10,000 (`route_index.py` says what it does grow with).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -62,7 +62,7 @@ class RuleSet:
         #: Whether these are all clients; until the store was first read there may be more.
         self.complete = complete
         self._resets = resets or {}
-        if before and before.policy != self.policy:
+        if before and not _differ_in_switch_alone(before.policy, self.policy):
             before = None
         self._clients = {client.id: self._compiled(client, before) for client in clients}
         self._hosts = {host: rules for rules in self._clients.values() for host in rules.client.hosts}
@@ -74,7 +74,7 @@ class RuleSet:
         resets = self._resets_of(client) if self._resets else _NO_RESETS
         found = before._clients.get(client.id) if before else None
         if found and found.resets == resets and (found.client is client or found.client == client):
-            return found
+            return found.under(self.policy) or ClientRules(client, self.policy, resets)
         return ClientRules(client, self.policy, resets)
 
     def _resets_of(self, client: Client) -> Mapping[str, int]:
@@ -142,3 +142,8 @@ class RuleSet:
             if found := self._hosts.get(f"*.{host}"):
                 return found
         return None
+
+
+def _differ_in_switch_alone(one: Policy, other: Policy) -> bool:
+    """Or in nothing that a client's rules look at. Who switches limits off is in a hurry."""
+    return replace(one, enforcement=other.enforcement, default_client=other.default_client) == other

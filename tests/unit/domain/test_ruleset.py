@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sidecar.domain.client_rules import ClientRules
 from sidecar.domain.decision import Check, Decision, Reason
 from sidecar.domain.request import RequestMetadata, canonical_host
 from sidecar.domain.route import RoutePattern, canonical_path
-from sidecar.domain.rule import Client, Enforcement, Mode, Rule
+from sidecar.domain.rule import Client, Enforcement, Mode, OnMissing, Rule
 from sidecar.domain.ruleset import MAX_CHECKS, Policy, RuleSet
 
 
@@ -232,12 +233,16 @@ STRENGTHS = [
 ]
 
 
+@pytest.mark.parametrize("before", [None, *Enforcement])
 @pytest.mark.parametrize(("of_client", "of_all", "effect"), STRENGTHS)
-def test_the_weaker_enforcement_holds(of_client: Enforcement, of_all: Enforcement, effect: str) -> None:
-    """Off: nothing is looked at. Shadow: everything is counted, nothing refuses."""
+def test_the_weaker_enforcement_holds(
+    of_client: Enforcement, of_all: Enforcement, effect: str, before: Enforcement | None
+) -> None:
+    """Off: nothing is looked at. Shadow: everything is counted, nothing refuses. Whatever it was before."""
     rules = (rule("r"), shadow("s"), block("b", "/shut"))
     client = Client(id="c", enforcement=of_client, rules=rules)
-    asked = RuleSet([client], Policy(enforcement=of_all))
+    former = RuleSet([client], Policy(enforcement=before)) if before else None
+    asked = RuleSet([client], Policy(enforcement=of_all), before=former)
     answer, shut = (
         asked.checks_for(RequestMetadata(method="GET", target=target, client_id="c"))
         for target in ("/", "/shut")
@@ -248,6 +253,25 @@ def test_the_weaker_enforcement_holds(of_client: Enforcement, of_all: Enforcemen
     assert isinstance(answer, list)
     assert {check.rule.id: check.shadow for check in answer} == {"r": effect == "shadow", "s": True}
     assert isinstance(shut, list) == (effect == "shadow")
+
+
+def test_to_switch_off_and_on_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many clients there are, it is at once; what else the policy says is looked at."""
+    clients = [Client(id=name, rules=(rule("r"),)) for name in "abc"]
+    on = RuleSet(clients, Policy(default_client="a"))
+    compiled: list[str] = []
+    real = ClientRules.__init__
+
+    def noted(self: ClientRules, client: Client, *rest: Any) -> None:
+        compiled.append(client.id)
+        real(self, client, *rest)
+
+    monkeypatch.setattr(ClientRules, "__init__", noted)
+    off = RuleSet(clients, Policy(enforcement=Enforcement.OFF), before=on)
+    RuleSet(clients, Policy(default_client="b"), before=off)
+    assert compiled == []
+    RuleSet(clients, Policy(on_missing=OnMissing.DENY), before=off)
+    assert compiled == ["a", "b", "c"]
 
 
 def test_a_blocking_rule_in_shadow_is_a_check_that_never_fits() -> None:
