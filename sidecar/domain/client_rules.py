@@ -7,20 +7,16 @@ that counts.
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from sidecar.domain.address import canonical_network
-from sidecar.domain.algorithms import Algorithm, Terms
+from sidecar.domain.algorithms import Terms
+from sidecar.domain.compiled_rule import CompiledRule
 from sidecar.domain.decision import Check, Decision, Reason
-from sidecar.domain.identity import (
-    EVERYONE,
-    FALLBACK_SHARED,
-    IdentifierReader,
-    IdentityOptions,
-    fallback_to_address,
-)
+from sidecar.domain.identity import FALLBACK_SHARED, fallback_to_address
+from sidecar.domain.policy import Policy
 from sidecar.domain.request import Address, Network, RequestMetadata
-from sidecar.domain.route import RoutePattern, canonical_path
+from sidecar.domain.route import canonical_path
 from sidecar.domain.route_index import RouteIndex
 from sidecar.domain.rule import BLOCK, UNLIMITED, Client, Enforcement, Mode, OnMissing, Rule
 from sidecar.domain.sharding import ShardBy, shard_of
@@ -31,18 +27,6 @@ MAX_CHECKS = 64
 #: Stands for all rules of a client where counters are reset.
 ALL_RULES = "*"
 _STRENGTH = [Enforcement.OFF, Enforcement.SHADOW, Enforcement.ON]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What holds for all clients."""
-
-    default_client: str | None = None
-    enforcement: Enforcement = Enforcement.ON
-    on_missing: OnMissing = OnMissing.IP
-    decode_slashes: bool = False
-    count_preflights: bool = True
-    identity: IdentityOptions = field(default_factory=IdentityOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +42,6 @@ class RuleTrace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _CompiledRule:
-    rule: Rule
-    pattern: RoutePattern
-    methods: frozenset[str] | None
-    #: Whether it has counters; a rule of another mode decides by itself.
-    counts: bool
-    shadow: bool
-    on_missing: OnMissing
-    reader: IdentifierReader
-    overrides: Mapping[tuple[str, ...], int | str]
-    specificity: tuple[tuple[int, int], bool]
-    resets: int
-    #: Of whoever has no override.
-    terms: Terms
-    #: What stands for a refusal that is only watched: a check that never fits, and so is reported as refused.
-    would_refuse: Check | None
-
-    @classmethod
-    def of(cls, client_id: str, rule: Rule, policy: Policy, *, shadow: bool, resets: int) -> "_CompiledRule":
-        pattern = RoutePattern.parse(rule.route)
-        methods = rule.methods
-        reader = IdentifierReader(rule.identifier_type, dict(pattern.parameters), policy.identity)
-        shadow = shadow or rule.mode is Mode.SHADOW
-        return cls(
-            rule=rule,
-            pattern=pattern,
-            methods=methods,
-            counts=rule.counts,
-            shadow=shadow,
-            on_missing=rule.on_missing or policy.on_missing,
-            reader=reader,
-            overrides={reader.parse(name): limit for name, limit in rule.overrides.items()},
-            specificity=(pattern.specificity, methods is not None),
-            resets=resets,
-            terms=rule.terms(),
-            would_refuse=_never_fits(client_id, rule) if shadow else None,
-        )
-
-    def override(self, request: RequestMetadata, path: str | None) -> int | str | None:
-        """What the rule says of this caller alone."""
-        values = self.reader.values(request, path)
-        return None if values is None else self.overrides.get(values)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Met:
     """What a method and a path meet, whoever asks: the rules that apply, most specific first.
 
@@ -110,7 +49,7 @@ class Met:
     """
 
     path: str | None
-    rules: Sequence[_CompiledRule]
+    rules: Sequence[CompiledRule]
     decision: Decision | None
 
 
@@ -129,7 +68,7 @@ class ClientRules:
         self._exempt: list[Network] = [canonical_network(text) for text in client.exempt_ips]
         self._is_watching = shadow = enforcement is Enforcement.SHADOW
         self._index = RouteIndex(
-            _CompiledRule.of(client.id, rule, policy, shadow=shadow, resets=resets.get(rule.id, 0))
+            CompiledRule.of(client.id, rule, policy, shadow=shadow, resets=resets.get(rule.id, 0))
             for rule in client.rules
         )
 
@@ -190,7 +129,7 @@ class ClientRules:
     def _is_exempt(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._exempt)
 
-    def _decision(self, matching: Sequence[_CompiledRule]) -> Decision | None:
+    def _decision(self, matching: Sequence[CompiledRule]) -> Decision | None:
         """Where these rules decide without counting."""
         if not matching:
             return Decision(True, Reason.NO_POLICY, self.client.id)
@@ -202,18 +141,18 @@ class ClientRules:
                 return _blocked(self.client.id, compiled.rule)
         return None
 
-    def _matching(self, method: str, path: str | None) -> list[_CompiledRule]:
+    def _matching(self, method: str, path: str | None) -> list[CompiledRule]:
         """The rules that apply, most specific first."""
         matching = self._matching_all(method, path)
         return self._without_left_out(matching) if len(matching) > 1 else matching
 
-    def _matching_all(self, method: str, path: str | None) -> list[_CompiledRule]:
+    def _matching_all(self, method: str, path: str | None) -> list[CompiledRule]:
         found = [c for c in self._index.find(path) if c.methods is None or method in c.methods]
         if len(found) > 1:
             found.sort(key=lambda compiled: (compiled.specificity, compiled.rule.id), reverse=True)
         return found
 
-    def _without_left_out(self, found: list[_CompiledRule]) -> list[_CompiledRule]:
+    def _without_left_out(self, found: list[CompiledRule]) -> list[CompiledRule]:
         """Without the rules that a more specific `final` one leaves out.
 
         A shadow rule is there to be watched: `final` on it leaves out other shadow rules only.
@@ -238,7 +177,7 @@ class ClientRules:
         return _in_one_shard(checks) if self._spread else checks
 
     def _check(
-        self, compiled: _CompiledRule, request: RequestMetadata, path: str | None
+        self, compiled: CompiledRule, request: RequestMetadata, path: str | None
     ) -> Check | Decision | None:
         """What to count for one rule; `None` where it leaves this identifier alone."""
         if not compiled.counts:  # watched only: one that is not has decided before
@@ -255,7 +194,7 @@ class ClientRules:
             terms = compiled.rule.terms(int(limit))
         return self._counted(compiled, identifier, terms, request.cost or 1)
 
-    def _counted(self, compiled: _CompiledRule, identifier: str, terms: Terms, times: int) -> Check:
+    def _counted(self, compiled: CompiledRule, identifier: str, terms: Terms, times: int) -> Check:
         rule = compiled.rule
         cost = rule.cost
         if times != 1:
@@ -274,12 +213,12 @@ class ClientRules:
             shard_of(identifier) if self._spread else "",
         )
 
-    def _refused(self, compiled: _CompiledRule, reason: Reason) -> Decision | Check:
+    def _refused(self, compiled: CompiledRule, reason: Reason) -> Decision | Check:
         if compiled.would_refuse is not None:
             return compiled.would_refuse
         return Decision(False, reason, self.client.id, compiled.rule.id)
 
-    def _missing(self, compiled: _CompiledRule, request: RequestMetadata) -> str | None:
+    def _missing(self, compiled: CompiledRule, request: RequestMetadata) -> str | None:
         match compiled.on_missing:
             case OnMissing.IP:
                 return fallback_to_address(request.address, self._policy.identity)
@@ -302,15 +241,3 @@ def _in_one_shard(checks: list[Check]) -> list[Check]:
 
 def _blocked(client_id: str, rule: Rule) -> Decision:
     return Decision(False, Reason.BLOCKED, client_id, rule.id, refusal=rule.response)
-
-
-def _never_fits(client_id: str, rule: Rule) -> Check:
-    stand_in = Rule(
-        id=rule.id,
-        route=rule.route,
-        identifier_type="none",
-        algorithm=Algorithm.FIXED_WINDOW,
-        limit=1,
-        window_seconds=1,
-    )
-    return Check(client_id, stand_in, EVERYONE, limit=1, capacity=1, cost=2, shadow=True)

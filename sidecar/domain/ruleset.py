@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from sidecar.domain.client_rules import ALL_RULES, MAX_CHECKS, ClientRules, Policy, RuleTrace, resets_of
+from sidecar.domain.client_rules import ALL_RULES, MAX_CHECKS, ClientRules, RuleTrace, resets_of
 from sidecar.domain.decision import Check, Decision, Reason
+from sidecar.domain.policy import Policy
 from sidecar.domain.request import RequestMetadata
 from sidecar.domain.route import canonical_path
 from sidecar.domain.rule import Client, Rule
