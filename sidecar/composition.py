@@ -86,6 +86,7 @@ class Sidecar:
         self._usage.on_forget = self._evaluator.counters_were_reset
         self._explainer = Explainer(looks, without_store, self.census)
         control_store = RedisControlStore(control, prefix=store.key_prefix)
+        self._stores = counters, looks, control_store
         self._directory = ClientDirectory(control_store, self._publish, described)
         self.access = Access(metrics.admin_access_failed, AccessLog().failed)
         self.store_watch = StoreWatch(
@@ -104,6 +105,11 @@ class Sidecar:
         self._apply(configuration.settings)
         self._files = _file_clients(configuration, {})
         self._directory.use_files(self._files, _policy(configuration.settings))
+
+    async def aclose(self) -> None:
+        """Asks the store nothing more; to be called before its clients are closed."""
+        for store in self._stores:
+            await store.aclose()
 
     async def _take_over(self, configuration: Configuration) -> list[Iterator[object]]:
         """Everything at once, between two requests, or nothing. Returns what is to be let go of then."""

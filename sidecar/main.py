@@ -66,6 +66,7 @@ async def serve(
         looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS, LOOKING_CONNECTIONS))
         with event_loop.without_collections():
             sidecar = Sidecar(configuration, counting, control, looking)
+        stack.push_async_callback(sidecar.aclose)
         await stack.enter_async_context(_watching(sidecar, reread))
         data, admin = ports(settings)
         proxies, people = _bounds(settings, sidecar)

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from sidecar.application.breaker import Breaker
 from sidecar.application.ports import StoreUnavailable
-from sidecar.application.tasks import was_cancelled
+from sidecar.application.tasks import end, was_cancelled
 from sidecar.domain.decision import Check, Counted
 from sidecar.domain.ruleset import MAX_CHECKS
 from sidecar.infrastructure.redis.connection import unavailable
@@ -97,6 +97,11 @@ class Lane:
         self._probing: asyncio.Task[None] | None = None
         #: By the loop's clock.
         self._back_since = -CALM_SECONDS
+
+    async def aclose(self) -> None:
+        """Asks no more whether the server is back."""
+        if self._probing is not None:
+            await end(self._probing)
 
     def hit(self, slot: int | None, checks: Sequence[Check], then: Then, *, charge: bool) -> Waiting:
         waiting = Waiting(checks, then, charge=charge)

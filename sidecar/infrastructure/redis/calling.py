@@ -29,6 +29,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from sidecar.application.tasks import end
 from sidecar.infrastructure.redis.cluster import Cluster
 from sidecar.infrastructure.redis.link import Link, Way
 from sidecar.infrastructure.redis.pending import Then
@@ -137,6 +138,12 @@ class Caller:
         self._servers: Servers = store if isinstance(store, Cluster) else OneServer(store)
         self._ways: dict[ConnectionPool, Way] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def aclose(self) -> None:
+        """Ends what goes on in the background: a connection that is made later would be closed by nobody."""
+        for way in self._ways.values():
+            await way.aclose()
+        await end(*self._tasks)
 
     def slot(self, tag: str) -> int | None:
         """Of the keys with this hash tag."""

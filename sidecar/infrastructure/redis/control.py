@@ -51,6 +51,10 @@ class RedisControlStore:
         self._heartbeat = Script(scripts.heartbeat())
         self._clients: Mapping[str, StoredClient] = {}
 
+    async def aclose(self) -> None:
+        """To be called before its client is closed."""
+        await self._caller.aclose()
+
     async def version(self) -> str:
         with translated():
             return as_text(await self._caller.ask(self._slot, "HGET", self._key, "version") or "")

@@ -78,6 +78,12 @@ class RedisCounterStore:
         self._listeners = listeners
         self._lanes: dict[str, Lane] = {}
 
+    async def aclose(self) -> None:
+        """To be called before its client is closed."""
+        for lane in self._lanes.values():
+            await lane.aclose()
+        await self._caller.aclose()
+
     def hit(self, checks: Sequence[Check], *, charge: bool = True) -> Future[Counted]:
         answer: Future[Counted] = get_running_loop().create_future()
         slot = self._slot(checks)

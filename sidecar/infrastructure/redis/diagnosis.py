@@ -24,7 +24,7 @@ from sidecar.domain.identity import EVERYONE
 from sidecar.domain.rule import Client, Rule
 from sidecar.infrastructure.redis.calling import Caller
 from sidecar.infrastructure.redis.cluster import Cluster
-from sidecar.infrastructure.redis.connection import Store, connect, one_of
+from sidecar.infrastructure.redis.connection import Store, close, connect, one_of
 from sidecar.infrastructure.redis.control import RedisControlStore
 from sidecar.infrastructure.redis.counters import RedisCounterStore
 from sidecar.infrastructure.redis.hits import LAYOUT
@@ -73,7 +73,7 @@ async def diagnose(url: str, prefix: str, timeout_ms: int) -> AsyncIterator[Find
         async for finding in _findings(store, prefix, timeout_ms, first):
             yield finding
     finally:
-        await store.aclose()
+        await close(store)
 
 
 def acl_line(prefix: str, *, cluster: bool = False, database: bool = False) -> str:

@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from sidecar.application.tasks import end
 from sidecar.infrastructure.redis.deadlines import Deadlines
 from sidecar.infrastructure.redis.pending import Pending, Then, into
 from sidecar.infrastructure.redis.wire import bulks, command
@@ -115,6 +116,13 @@ class Way:
         #: Retired ones, until the last of their calls is answered.
         self._ending: list[Link] = []
         self._opening: asyncio.Task[Link] | None = None
+        self._closed = False
+
+    async def aclose(self) -> None:
+        """Opens no more connections; those that there are, are the pool's to close."""
+        self._closed = True
+        if self._opening is not None:
+            await end(self._opening)
 
     @property
     def link(self) -> Link | None:
@@ -125,6 +133,8 @@ class Way:
         """The link, connected. Raises redis-py's errors."""
         if link := self.link:
             return link
+        if self._closed:
+            raise RedisConnectionError("no more connections are made")
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open(), name="store connection")
             self._opening.add_done_callback(_noticed)

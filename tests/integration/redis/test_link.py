@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.application.breaker import FAILURES
 from sidecar.application.ports import StoreUnavailable
 from sidecar.domain.algorithms import Algorithm
 from sidecar.infrastructure.redis.connection import connect_to_one
+from sidecar.infrastructure.redis.counters import RedisCounterStore
 from tests.integration.redis.counting import PATIENCE_SECONDS, check, rule, store_on, used
 from tests.parts import StoreServer, until
 from tests.tcp_proxy import TcpProxy
@@ -60,3 +62,21 @@ async def test_what_nobody_asked_for_is_no_answer() -> None:
         async with connect_to_one(f"redis://127.0.0.1:{port}", PATIENCE_SECONDS) as redis:
             with pytest.raises(StoreUnavailable, match="the connection ended"):
                 await store_on(redis, "t").hit(COUNTED)
+
+
+async def test_who_is_done_with_a_store_that_is_away_leaves_nobody_asking(server: StoreServer) -> None:
+    """Neither whether it is back, nor for a connection, which nobody would close any more."""
+    async with connect_to_one(server.url, PATIENCE_SECONDS) as redis:
+        store = RedisCounterStore(redis, prefix="t", timeout_seconds=0.05)
+        server.stop()
+        for _ in range(FAILURES):
+            with pytest.raises(StoreUnavailable):
+                await store.hit(COUNTED)
+        probing = {task.get_name() for task in asyncio.all_tasks()}
+        await store.aclose()
+        server.start()
+        with pytest.raises(StoreUnavailable):
+            await store.hit(COUNTED)
+        assert "store probe" in probing
+        assert len(asyncio.all_tasks()) == 1
+        assert ask(server, "INFO", "stats")["total_connections_received"] <= 2  # those of the test itself
