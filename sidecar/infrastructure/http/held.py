@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from time import monotonic
 from typing import Any
 
 from aiohttp.base_protocol import BaseProtocol
@@ -57,8 +58,9 @@ class HeldConnection(BaseProtocol):
         #: The answer under way is the last one.
         self._closing = False
         self._gone: asyncio.Event | None = None
-        #: When the caller was waited for first, by the loop's clock: for a request, or for the rest of one.
-        self._waiting_since = loop.time()
+        #: When the caller was waited for first: for a request, or for the rest of one. Not by the loop's own
+        #: clock, which may count whole milliseconds, in which many are answered.
+        self._waiting_since = monotonic()
         self._begun, self.is_new = False, True
 
     def send(self) -> None:

@@ -8,6 +8,7 @@ it is thrown away before the next request is looked at.
 
 import asyncio
 from collections.abc import Coroutine
+from time import monotonic
 from typing import Any
 
 from aiohttp.http import HttpVersion11
@@ -121,7 +122,7 @@ class DataConnection(HeldConnection):
                 # A head that has begun behind them has its time too.
                 self._begun = bool(data) and messages[-1][1] is EMPTY_PAYLOAD and not data.endswith(b"\n")
             elif data and not self._begun and self._has_body:
-                self._waiting_since, self._begun = self._loop.time(), True
+                self._waiting_since, self._begun = monotonic(), True
             if not upgraded:
                 if messages and messages[-1][0].upgrade and loses_what_follows(messages[-1], data):
                     self._last = messages[-1][0]
@@ -246,7 +247,7 @@ class DataConnection(HeldConnection):
         if self._current is not None and self._current.method:
             self._parser.message_consumed()
         self._current, self._task, self.is_new = None, None, False
-        self._waiting_since = self._loop.time()
+        self._waiting_since = monotonic()
         if last:
             self.hang_up()
         elif (self._queue or self._buffer_paused) and not self._going_on:

@@ -1,6 +1,7 @@
 """All connections of the data port: made, watched for those that dawdle, and closed at the end."""
 
 import asyncio
+from time import monotonic
 from typing import Any
 
 from aiohttp import web
@@ -52,7 +53,7 @@ class DataServer:
     def _watch(self) -> None:
         """Once a second, over all: a timer for each request would cost each of them."""
         loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = monotonic()
         for connection in self._crowd.all():
             if connection.dawdles(now):
                 connection.give_up()
