@@ -20,7 +20,7 @@ from sidecar.infrastructure.config.loading import Configuration
 from sidecar.infrastructure.config.schema import Settings
 from sidecar.infrastructure.connection import Bound
 from sidecar.infrastructure.http.server import data_runner
-from sidecar.infrastructure.redis.connection import MAX_CONNECTIONS, Store, close, connect
+from sidecar.infrastructure.redis.connection import Store, close, connect
 from sidecar.infrastructure.redis.embedded import EmbeddedServer
 from sidecar.listening import Port, affordable, listening
 from sidecar.reloading import Reloader
@@ -28,8 +28,6 @@ from sidecar.reloading import Reloader
 #: When a connection that does not answer is closed. Decisions wait for `store.timeout_ms` only; but closing
 #: at once would turn a slow moment of the store into a storm of new connections.
 GIVE_UP_SECONDS = 1.0
-#: Those who look at counters share these, however many they are.
-LOOKING_CONNECTIONS = 4
 #: People, dashboards and Prometheus need a few.
 ADMIN_CONNECTIONS = 128
 _log = logging.getLogger("sidecar")
@@ -63,7 +61,7 @@ async def serve(
         patience = max(GIVE_UP_SECONDS, settings.store.timeout_ms / 1000)
         counting = await stack.enter_async_context(_client(url, patience))
         control = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
-        looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS, LOOKING_CONNECTIONS))
+        looking = await stack.enter_async_context(_client(url, GIVE_UP_SECONDS))
         with event_loop.without_collections():
             sidecar = Sidecar(configuration, counting, control, looking)
         stack.push_async_callback(sidecar.aclose)
@@ -133,10 +131,8 @@ async def store_url(settings: Settings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _client(
-    url: str, give_up_seconds: float, connections: int = MAX_CONNECTIONS
-) -> AsyncIterator[Store]:
-    redis = connect(url, give_up_seconds, connections)
+async def _client(url: str, give_up_seconds: float) -> AsyncIterator[Store]:
+    redis = connect(url, give_up_seconds)
     try:
         yield redis
     finally:

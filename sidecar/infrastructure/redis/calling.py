@@ -2,8 +2,7 @@
 
 What may be tried again, while somebody still waits for the answer: what failed before a byte was written, and
 what the server refused without doing anything. Everything else may have been counted: a call whose reply is
-lost fails. The library's own `evalsha` cannot tell these apart, so connections are taken from its pools and
-spoken to here.
+lost fails. The library's own `evalsha` cannot tell these apart, so calls are made on a `Link`.
 """
 
 import asyncio

@@ -30,11 +30,12 @@ from sidecar.infrastructure.store_nodes import StoreNodes, is_several, parse
 
 Store = Redis | Cluster
 
-#: Connections of one process to one server; requests travel together, so decisions need only a few.
+#: Of one client to one server. Calls share one; beside it there are those that end, and those for what is
+#: heard or asked of all servers.
 MAX_CONNECTIONS = 16
 
 
-def connect(url: str, give_up_seconds: float, max_connections: int = MAX_CONNECTIONS) -> Store:
+def connect(url: str, give_up_seconds: float) -> Store:
     """A client for any `store.url` but `embedded:`; connects when first used.
 
     It has connections of its own, so nobody waits for those who use another one.
@@ -43,17 +44,17 @@ def connect(url: str, give_up_seconds: float, max_connections: int = MAX_CONNECT
     another caller.
     """
     if not is_several(url):
-        return connect_to_one(url, give_up_seconds, max_connections)
+        return connect_to_one(url, give_up_seconds)
     nodes, options = parse(url), _options(give_up_seconds)
     made = _cluster if nodes.kind == "cluster" else _sentinel
-    return made(nodes, options, max_connections)
+    return made(nodes, options)
 
 
-def connect_to_one(url: str, give_up_seconds: float, max_connections: int = MAX_CONNECTIONS) -> Redis:
+def connect_to_one(url: str, give_up_seconds: float) -> Redis:
     """The same for the URL of one server."""
     options = _options(give_up_seconds)
     pool = BlockingConnectionPool.from_url(
-        url, max_connections=max_connections, timeout=give_up_seconds, **options
+        url, max_connections=MAX_CONNECTIONS, timeout=give_up_seconds, **options
     )
     return Redis.from_pool(pool)
 
@@ -70,12 +71,12 @@ def _options(give_up_seconds: float) -> dict[str, Any]:
     }
 
 
-def _cluster(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -> Cluster:
+def _cluster(nodes: StoreNodes, options: dict[str, Any]) -> Cluster:
     def redis_at(address: Address) -> Redis:
         host, port = address
         pool = BlockingConnectionPool(
             connection_class=SSLConnection if nodes.tls else Connection,
-            max_connections=max_connections,
+            max_connections=MAX_CONNECTIONS,
             timeout=options["socket_timeout"],
             host=host,
             port=port,
@@ -89,7 +90,7 @@ def _cluster(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -
     return Cluster(nodes.nodes, redis_at)
 
 
-def _sentinel(nodes: StoreNodes, options: dict[str, Any], max_connections: int) -> Redis:
+def _sentinel(nodes: StoreNodes, options: dict[str, Any]) -> Redis:
     tls = {"ssl": True, **_tls(nodes)} if nodes.tls else {}
     credentials = {
         "username": nodes.options.get("sentinel_username"),
@@ -102,8 +103,7 @@ def _sentinel(nodes: StoreNodes, options: dict[str, Any], max_connections: int) 
         nodes.service,
         sentinels,
         connection_class=_TlsPrimary if nodes.tls else _Primary,
-        # Looking at counters may want many at once, and this pool does not let anyone wait.
-        max_connections=4 * max_connections,
+        max_connections=MAX_CONNECTIONS,
         username=nodes.username,
         password=nodes.password,
         db=nodes.database,
